@@ -1,0 +1,252 @@
+"""The options of a training run, each described once.
+
+A field of TrainConfig is an option of the command line (`--batch-size`) and a key of a
+configuration file (`batch-size = 32`) at the same time; `options` reads both. This is the only
+module that reads EDGEDDL_* environment variables.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from edgeddl.errors import ConfigError
+
+MODEL_AND_DATA = "model and data"
+OPTIMIZATION = "optimization"
+COMMUNICATION = "communication"
+RUN = "run and output"
+
+# Each rank's own business; everything else must be the same on all ranks.
+LOCAL_OPTIONS = ("data_dir", "threads", "run_dir", "summary", "progress", "resume")
+
+# A run takes the same course whatever these are.
+COURSE_NEUTRAL_OPTIONS = (
+    "max_steps",
+    "eval_every",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "stall_warning_seconds",
+    "stall_timeout_seconds",
+)
+
+
+def data_folder_from_environment() -> str | None:
+    """$EDGEDDL_DATA: where data sets are when --data-dir does not say."""
+    return os.environ.get("EDGEDDL_DATA")
+
+
+def _option(default: Any, group: str, text: str, **argument: Any) -> Any:
+    return field(default=default, metadata={"group": group, "help": text, "argument": argument})
+
+
+def _number(kind: type, minimum: float, *, above: bool = False) -> Any:
+    """A parser of numbers with a lower limit, for argparse and for configuration files."""
+
+    def parse(text: Any) -> Any:
+        value = kind(text)
+        if kind is int and isinstance(text, float) and value != text:
+            raise ValueError("expected a whole number")
+        if not (math.isfinite(value) and (value > minimum if above else value >= minimum)):
+            raise ValueError(f"expected a number {'above' if above else 'of at least'} {minimum}")
+        return value
+
+    return parse
+
+
+_COUNT = {"type": _number(int, 1), "metavar": "N"}
+_POSITIVE = {"type": _number(float, 0, above=True), "metavar": "X"}
+_NOT_NEGATIVE = {"type": _number(float, 0), "metavar": "X"}
+
+
+def _fractions(value: Any) -> tuple[float, ...]:
+    """Fractions of the run: "0.5,0.75" on the command line, [0.5, 0.75] in a file."""
+    return tuple(float(part) for part in (value.split(",") if isinstance(value, str) else value))
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides what a training run does."""
+
+    model: str = _option(
+        "resnet18", MODEL_AND_DATA, "resnet18, resnet9, or package.module:callable of your own"
+    )
+    stem: str = _option(
+        "cifar",
+        MODEL_AND_DATA,
+        "first layers: 3x3 (cifar) or 7x7 stride 2 and max-pooling (imagenet)",
+        choices=("cifar", "imagenet"),
+    )
+    dataset: str = _option(
+        "cifar10",
+        MODEL_AND_DATA,
+        "cifar10, or shapes: generated, needs no download",
+        choices=("cifar10", "shapes"),
+    )
+    data_dir: Path | None = _option(
+        None,
+        MODEL_AND_DATA,
+        "folder or archive with the data set (default: $EDGEDDL_DATA, then the cache folder)",
+        type=Path,
+        metavar="DIR",
+    )
+    limit_train: int | None = _option(
+        None, MODEL_AND_DATA, "use only the first N training images", **_COUNT
+    )
+    limit_test: int | None = _option(
+        None, MODEL_AND_DATA, "use only the first N test images", **_COUNT
+    )
+    augment: bool = _option(True, MODEL_AND_DATA, "random crops and horizontal flips")
+    cutout: int = _option(
+        0,
+        MODEL_AND_DATA,
+        "side of a random square set to the mean; 0: none",
+        type=_number(int, 0),
+        metavar="N",
+    )
+
+    epochs: int = _option(30, OPTIMIZATION, "passes over the training images", **_COUNT)
+    max_steps: int | None = _option(
+        None,
+        OPTIMIZATION,
+        "stop after this many steps; the schedule stays that of --epochs",
+        **_COUNT,
+    )
+    batch_size: int = _option(32, OPTIMIZATION, "images per rank and micro-batch", **_COUNT)
+    accumulation: int = _option(
+        1,
+        OPTIMIZATION,
+        "micro-batches per step; global batch = batch size x accumulation x ranks",
+        **_COUNT,
+    )
+    lr: float = _option(
+        0.025, OPTIMIZATION, "learning rate for one rank's batch, before scaling", **_POSITIVE
+    )
+    lr_scaling: Literal["linear", "none"] = _option(
+        "linear",
+        OPTIMIZATION,
+        "linear: multiply by ranks x accumulation; none: take --lr as it is",
+        choices=("linear", "none"),
+    )
+    schedule: Literal["constant", "cosine", "step", "one-cycle"] = _option(
+        "cosine",
+        OPTIMIZATION,
+        "course of the learning rate over the run",
+        choices=("constant", "cosine", "step", "one-cycle"),
+    )
+    warmup_epochs: float | None = _option(
+        None,
+        OPTIMIZATION,
+        "epochs from the unscaled to the full rate (default: 1, or a tenth of a short run)",
+        **_NOT_NEGATIVE,
+    )
+    step_at: tuple[float, ...] = _option(
+        (0.5, 0.75),
+        OPTIMIZATION,
+        "schedule step: fractions of the run where the rate drops",
+        type=_fractions,
+        metavar="F,F",
+    )
+    step_factor: float = _option(
+        0.1, OPTIMIZATION, "schedule step: what the rate is multiplied by there", **_POSITIVE
+    )
+    momentum: float = _option(0.9, OPTIMIZATION, "momentum", **_NOT_NEGATIVE)
+    nesterov: bool = _option(False, OPTIMIZATION, "Nesterov momentum")
+    weight_decay: float = _option(
+        5e-4, OPTIMIZATION, "weight decay; never on batch normalisation and biases", **_NOT_NEGATIVE
+    )
+    label_smoothing: float = _option(
+        0.0, OPTIMIZATION, "probability spread over all classes", **_NOT_NEGATIVE
+    )
+    seed: int = _option(
+        0,
+        OPTIMIZATION,
+        "decides initial parameters, order and augmentation",
+        type=_number(int, 0),
+        metavar="N",
+    )
+
+    communicator: str = _option(
+        "bucketed",
+        COMMUNICATION,
+        "bucketed: flat buckets, summed during backward; naive: one all-reduce per parameter",
+        choices=("bucketed", "naive"),
+    )
+    bucket_mib: float = _option(4.0, COMMUNICATION, "size of a gradient bucket in MiB", **_POSITIVE)
+    compression: str = _option(
+        "none",
+        COMMUNICATION,
+        "what travels: float32 (none) or half precision (fp16)",
+        choices=("none", "fp16"),
+    )
+    stall_warning_seconds: float = _option(
+        60.0, COMMUNICATION, "name the ranks waited for after this time", **_POSITIVE
+    )
+    stall_timeout_seconds: float = _option(
+        600.0, COMMUNICATION, "end the job after waiting this long", **_POSITIVE
+    )
+
+    threads: int | None = _option(
+        None, RUN, "compute threads per rank (default: cores / ranks on the host)", **_COUNT
+    )
+    eval_every: int = _option(1, RUN, "epochs between evaluations", **_COUNT)
+    checkpoint_every: int | None = _option(
+        None, RUN, "steps between checkpoints (default: one at the end of each epoch)", **_COUNT
+    )
+    keep_checkpoints: int = _option(
+        3, RUN, "how many of the latest checkpoints stay, besides the best", **_COUNT
+    )
+    resume: str = _option(
+        "never", RUN, "auto: go on from the latest checkpoint; never; or a checkpoint's PATH"
+    )
+    run_dir: Path | None = _option(
+        None,
+        RUN,
+        "folder of the run's files (default: runs/MODEL-DATASET)",
+        type=Path,
+        metavar="DIR",
+    )
+    summary: Path | None = _option(
+        None, RUN, "also write the summary to this file", type=Path, metavar="FILE.json"
+    )
+    progress: str = _option(
+        "auto",
+        RUN,
+        "progress on rank 0: bar on a terminal, lines elsewhere (auto)",
+        choices=("auto", "bar", "lines", "none"),
+    )
+
+    def __post_init__(self) -> None:
+        if self.label_smoothing >= 1:
+            raise ConfigError(f"--label-smoothing: expected below 1, got {self.label_smoothing}")
+        if self.momentum >= 1:
+            raise ConfigError(f"--momentum: expected below 1, got {self.momentum}")
+        if self.nesterov and self.momentum == 0:
+            raise ConfigError("--nesterov needs a --momentum above 0")
+        if self.stall_timeout_seconds < self.stall_warning_seconds:
+            raise ConfigError(
+                f"--stall-timeout-seconds ({self.stall_timeout_seconds:g}) is below"
+                f" --stall-warning-seconds ({self.stall_warning_seconds:g})"
+            )
+
+    @property
+    def bucket_bytes(self) -> int:
+        return int(self.bucket_mib * 2**20)
+
+    def to_json(self) -> dict[str, Any]:
+        """All options as JSON values."""
+        return {name: _json_value(value) for name, value in asdict(self).items()}
+
+    def shared_options(self) -> dict[str, Any]:
+        """The options that must be the same on all ranks."""
+        return {name: v for name, v in self.to_json().items() if name not in LOCAL_OPTIONS}
+
+
+def _json_value(value: Any) -> Any:
+    """As it comes back from a JSON file."""
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value

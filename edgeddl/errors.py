@@ -1,0 +1,68 @@
+"""Every error edgeddl raises on purpose.
+
+EdgeddlError                 anything a user can mend; shown without a traceback
+├── ConfigError              an option, a configuration file or a combination of options
+├── DataError                a data set: absent, truncated, mislabelled, a failed download
+├── KernelError              arguments a kernel cannot take
+├── CommunicationError       ranks cannot work together
+│   ├── RankDisagreement     ranks run different models, data or options
+│   └── CollectiveTimeout    ranks did not arrive at a collective operation
+└── CheckpointError          a checkpoint: absent, damaged, of another model
+
+A message says what was expected, what came and where; the hint says how to mend it.
+"""
+
+from __future__ import annotations
+
+
+class EdgeddlError(Exception):
+    """Base of all errors a user can mend.
+
+    `on_all_ranks` tells that every rank raises it at the same point: then one of them reports it
+    and all end in good order. Without it the job is ended by force.
+    """
+
+    exit_code = 2
+    on_all_ranks = False
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class ConfigError(EdgeddlError):
+    """An option, a configuration file or a combination of options is wrong."""
+
+
+class DataError(EdgeddlError):
+    """A data set is absent, truncated or mislabelled, or its download failed."""
+
+
+class KernelError(EdgeddlError):
+    """Arguments a kernel cannot take."""
+
+
+class CommunicationError(EdgeddlError):
+    """Ranks cannot work together."""
+
+    exit_code = 3
+
+
+class RankDisagreement(CommunicationError):
+    """Ranks were started with different models, data or options."""
+
+
+class CollectiveTimeout(CommunicationError):
+    """Ranks did not arrive at a collective operation in time."""
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = ranks
+
+
+class CheckpointError(EdgeddlError):
+    """A checkpoint is absent, damaged or of another model."""

@@ -1,0 +1,76 @@
+"""Log lines that say which rank speaks: "[rank 2/4 pi-03] warning: ...".
+
+Rank 0 logs from INFO on, the others from WARNING on: what every rank has to say is said once.
+Lines go to stderr through tqdm, so that they do not tear a progress bar.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+from tqdm import tqdm
+
+logger = logging.getLogger("edgeddl")
+
+# A context variable, because ranks may be threads of one process.
+_speaker: contextvars.ContextVar[tuple[int, int, str]] = contextvars.ContextVar("edgeddl_speaker")
+
+
+def speak_as(rank: int, size: int, host: str) -> None:
+    """From here on, this thread and those it starts by `start_thread` log as this rank."""
+    _speaker.set((rank, size, host))
+
+
+def label() -> str:
+    """Who speaks, e.g. "[rank 2/4 pi-03] "; empty where there is only one rank."""
+    rank, size, host = _speaker.get((0, 1, ""))
+    return f"[rank {rank}/{size} {host}] " if size > 1 else ""
+
+
+def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
+    """Start a daemon thread that logs as the thread that starts it."""
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: context.run(target), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def configure() -> None:
+    """Send log lines to stderr; called by programs, not by the library."""
+    handler = _TqdmHandler()
+    handler.addFilter(_worth_saying)
+    handler.setFormatter(_RankFormatter())
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def write_to(stream: TextIO) -> None:
+    """Send log lines of this process to another stream, if they go to stderr now."""
+    for handler in logger.handlers:
+        if isinstance(handler, _TqdmHandler):
+            handler.stream = stream
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or _speaker.get((0, 1, ""))[0] == 0
+
+
+class _RankFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        return f"{label()}{level}{super().format(record)}"
+
+
+class _TqdmHandler(logging.Handler):
+    stream: TextIO | None = None  # stderr, as it is at the time
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stream = self.stream or sys.stderr
+        tqdm.write(self.format(record), file=stream)
+        stream.flush()

