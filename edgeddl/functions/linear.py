@@ -1,0 +1,46 @@
+"""Affine transformation, as chainer.functions.linear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgeddl import kernels
+from edgeddl.chainer_compat import F
+from edgeddl.functions.node import Array, Node, foreign, warn_stock
+
+
+class Linear(Node):
+    """y = x W^T + b."""
+
+    def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
+        self.retain_inputs((0, 1))
+        x, W, *b = inputs
+        return (kernels.linear_forward(x, W, b[0] if b else None),)
+
+    def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
+        x, W = self.retained()
+        gx, gW, gb = None, None, None
+        if 1 in wanted:
+            gW = self.parameter_gradient(1, lambda out: kernels.linear_weight_gradient(x, gy, out))
+        if 2 in wanted:
+            gb = self.parameter_gradient(
+                2, lambda out: kernels.store(kernels.channel_sums(gy), out)
+            )
+        if 0 in wanted:
+            gx = kernels.linear_input_gradient(gy, W)
+        return (gx, gW, gb)[: len(self.inputs)]
+
+
+def linear(x: Any, W: Any, b: Any = None, n_batch_axes: int = 1) -> Any:
+    """x W^T + b; axes of x after the first n_batch_axes are joined to one."""
+    if reason := foreign(x, W, b):
+        warn_stock("linear", reason)
+        return F.linear(x, W, b, n_batch_axes=n_batch_axes)
+    if n_batch_axes <= 0:
+        raise ValueError(f"n_batch_axes must be greater than 0, not {n_batch_axes}")
+    batch = x.shape[:n_batch_axes]
+    rows = x if x.ndim == 2 else F.reshape(x, (int(np.prod(batch)), -1))
+    y = Linear().apply((rows, W) if b is None else (rows, W, b))[0]
+    return y if n_batch_axes == 1 else F.reshape(y, (*batch, -1))

@@ -1,0 +1,49 @@
+"""Max pooling, as chainer.functions.max_pooling_2d."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgeddl import kernels
+from edgeddl.chainer_compat import F
+from edgeddl.functions.node import Array, Node, Pair, foreign, pair, warn_stock
+from edgeddl.kernels.window import Window
+
+
+class MaxPooling2D(Node):
+    """y = the maximum of each window of x.
+
+    Input and output are retained instead of indexes: both are mostly retained anyway, by the
+    functions before and after.
+    """
+
+    def __init__(self, window: Window) -> None:
+        super().__init__()
+        self.window = window
+
+    def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
+        self.retain_inputs((0,))
+        self.retain_outputs((0,))
+        return (kernels.max_pooling_forward(inputs[0], self.window),)
+
+    def gradients(self, wanted: set[int], gy: Array) -> tuple[Array]:
+        (x,) = self.retained()
+        (y,) = self.get_retained_outputs()
+        return (kernels.max_pooling_backward(x, y.array, gy, self.window),)
+
+
+def max_pooling_2d(
+    x: Any,
+    ksize: Pair,
+    stride: Pair | None = None,
+    pad: Pair = 0,
+    cover_all: bool = True,
+    return_indices: bool = False,
+) -> Any:
+    """The maximum of each window; by default windows touch, and all pixels are covered."""
+    if reason := "return_indices" if return_indices else foreign(x):
+        warn_stock("max_pooling_2d", reason)
+        return F.max_pooling_2d(x, ksize, stride, pad, cover_all, return_indices)
+    steps = ksize if stride is None else stride
+    window = Window(*pair(ksize), *pair(steps), *pair(pad), cover_all=cover_all)
+    return MaxPooling2D(window).apply((x,))[0]

@@ -1,0 +1,79 @@
+"""What edgeddl's Chainer functions have in common.
+
+Each is a FunctionNode over the kernels with the name, arguments and results of Chainer's own. They
+differ in three ways: results are channels last in memory, gradients of parameters go through the
+gradient sink, and there is no second derivative.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.functions.gradient_sink import produce_gradient
+
+Array = np.ndarray
+Pair = int | tuple[int, int]
+
+
+class Node(chainer.FunctionNode):
+    """A function whose gradients are computed by kernels."""
+
+    def backward(self, indexes: tuple[int, ...], grad_outputs: Any) -> tuple[Any, ...]:
+        if chainer.config.enable_backprop:
+            name = type(self).__name__
+            raise NotImplementedError(
+                f"{name} of edgeddl has no second derivative (enable_double_backprop, or "
+                "chainer.grad with it); chainer.functions has"
+            )
+        gradients = self.gradients(set(indexes), grad_outputs[0].array)
+        return tuple(None if g is None else chainer.as_variable(g) for g in gradients)
+
+    def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
+        """A gradient for each input whose index is wanted, None for the others.
+
+        Those of parameters first, in the order in which they are to be sent.
+        """
+        raise NotImplementedError
+
+    def parameter_gradient(self, index: int, compute: Callable[[Array | None], Array]) -> Array:
+        """Have `compute(out)` write the gradient of this input where the sink wants it."""
+        return produce_gradient(self.inputs[index].get_variable_or_none(), compute)
+
+    def retained(self) -> tuple[Array, ...]:
+        """The arrays of the retained inputs."""
+        return tuple(variable.array for variable in self.get_retained_inputs())
+
+
+def pair(value: Pair) -> tuple[int, int]:
+    """One number for both directions, or one for each, as Chainer takes them."""
+    return tuple(value) if hasattr(value, "__getitem__") else (value, value)  # type: ignore
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_stock(function: str, reason: str) -> None:
+    """Say, once for each function and reason, that Chainer's own function is used."""
+    if (function, reason) in _warned:
+        return
+    _warned.add((function, reason))
+    warnings.warn(
+        f"{function} with {reason} is left to Chainer: slower, and gradients of its parameters "
+        "are sent only when backward has ended",
+        stacklevel=3,
+    )
+
+
+def foreign(*inputs: Any) -> str | None:
+    """Why the kernels cannot take these inputs, if they cannot."""
+    for array in (chainer.as_array(value) for value in inputs if value is not None):
+        if not isinstance(array, np.ndarray):
+            return f"arrays of {type(array).__module__}"
+        if array.dtype != np.float32:
+            return f"{array.dtype} numbers"
+    return None

@@ -1,0 +1,30 @@
+"""Rectified linear unit, as chainer.functions.relu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgeddl import kernels
+from edgeddl.chainer_compat import F
+from edgeddl.functions.node import Array, Node, foreign, warn_stock
+
+
+class ReLU(Node):
+    """y = max(x, 0). The output is retained: mostly the next function retains it anyway."""
+
+    def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
+        self.retain_outputs((0,))
+        return (kernels.relu_forward(inputs[0]),)
+
+    def gradients(self, wanted: set[int], gy: Array) -> tuple[Array]:
+        (y,) = self.get_retained_outputs()
+        return (kernels.relu_backward(y.array, gy),)
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0)."""
+    reason = f"{x.ndim}-dimensional input" if x.ndim not in (2, 4) else foreign(x)
+    if reason:
+        warn_stock("relu", reason)
+        return F.relu(x)
+    return ReLU().apply((x,))[0]

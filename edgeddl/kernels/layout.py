@@ -1,0 +1,66 @@
+"""Memory order of activations and weights.
+
+Shapes are Chainer's everywhere: activations (N, C, H, W), convolution weights (K, C, kh, kw). In
+memory, activations are channels last, [N][H][W][C], and weights [kh][kw][C][K]: a window of the
+input is then a few runs of contiguous numbers, and both are matrices for one multiplication.
+
+N images, C input channels, K output channels, H x W pixels, kh x kw window.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class _Conversions:
+    count = 0
+
+
+def conversions() -> int:
+    """How many arrays came in another memory order and had to be copied, so far."""
+    return _Conversions.count
+
+
+def _in_memory_order(array: Array, axes: tuple[int, ...]) -> Array:
+    ordered = array.transpose(axes)
+    if ordered.flags.c_contiguous:
+        return ordered
+    _Conversions.count += 1
+    return np.ascontiguousarray(ordered)
+
+
+def as_nhwc(x: Array) -> Array:
+    """(N, C, H, W) as a C-contiguous (N, H, W, C) array: a view if x is channels last."""
+    return _in_memory_order(x, (0, 2, 3, 1))
+
+
+def as_rows(x: Array) -> Array:
+    """(N, C, H, W) or (N, C) as a matrix with a column for each channel."""
+    if x.ndim == 2:
+        return _in_memory_order(x, (0, 1))
+    return as_nhwc(x).reshape(-1, x.shape[1])
+
+
+def from_rows(rows: Array, shape: tuple[int, ...]) -> Array:
+    """The inverse of as_rows: a channels-last view of the given shape."""
+    if len(shape) == 2:
+        return rows
+    n, c, h, w = shape
+    return rows.reshape(n, h, w, c).transpose(0, 3, 1, 2)
+
+
+def as_matrix(W: Array) -> Array:
+    """(K, C, kh, kw) as a C-contiguous matrix (kh*kw*C, K): a view if W is in kernel order."""
+    return _in_memory_order(W, (2, 3, 1, 0)).reshape(-1, W.shape[0])
+
+
+def kernel_order(W: Array) -> Array:
+    """An equal array (K, C, kh, kw) whose memory is [kh][kw][C][K]."""
+    return np.ascontiguousarray(W.transpose(2, 3, 1, 0)).transpose(3, 2, 0, 1)
+
+
+def channels_last(x: Array) -> Array:
+    """An equal array (N, C, H, W) whose memory is [N][H][W][C]."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)

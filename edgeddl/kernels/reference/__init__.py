@@ -1,0 +1,49 @@
+"""The kernels in plain NumPy: always complete, and the oracle of every faster one.
+
+They take any strides and give channels-last results (see layout.py). Nothing is checked here: the
+entry points in `edgeddl.kernels` do that, once for all implementations.
+"""
+
+from edgeddl.kernels.reference.convolution import (
+    convolution_forward,
+    convolution_input_gradient,
+    convolution_weight_gradient,
+)
+from edgeddl.kernels.reference.elementwise import channel_sums, relu_backward, relu_forward
+from edgeddl.kernels.reference.linear import (
+    linear_forward,
+    linear_input_gradient,
+    linear_weight_gradient,
+)
+from edgeddl.kernels.reference.normalization import (
+    batch_normalization_forward,
+    batch_normalization_inference,
+    batch_normalization_input_gradient,
+    batch_normalization_parameter_gradients,
+)
+from edgeddl.kernels.reference.pooling import (
+    global_average_backward,
+    global_average_forward,
+    max_pooling_backward,
+    max_pooling_forward,
+)
+
+__all__ = [
+    "batch_normalization_forward",
+    "batch_normalization_inference",
+    "batch_normalization_input_gradient",
+    "batch_normalization_parameter_gradients",
+    "channel_sums",
+    "convolution_forward",
+    "convolution_input_gradient",
+    "convolution_weight_gradient",
+    "global_average_backward",
+    "global_average_forward",
+    "linear_forward",
+    "linear_input_gradient",
+    "linear_weight_gradient",
+    "max_pooling_backward",
+    "max_pooling_forward",
+    "relu_backward",
+    "relu_forward",
+]

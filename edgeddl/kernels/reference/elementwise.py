@@ -1,0 +1,32 @@
+"""ReLU and sums over all but the channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeddl.kernels.layout import Array, as_rows, from_rows
+from edgeddl.kernels.reference.blocks import column_sums, row_blocks
+
+
+def relu_forward(x: Array) -> Array:
+    """max(x, 0)."""
+    rows = as_rows(x)
+    return from_rows(np.maximum(rows, np.float32(0)), x.shape)
+
+
+def relu_backward(y: Array, gy: Array) -> Array:
+    """gy where y > 0, else 0."""
+    rows, gy_rows = as_rows(y), as_rows(gy)
+    gx = np.empty_like(rows)
+    for block in row_blocks(rows):
+        np.multiply(gy_rows[block], rows[block] > 0, out=gx[block])
+    return from_rows(gx, y.shape)
+
+
+def channel_sums(gy: Array) -> Array:
+    """The sum over all but the channels (C,), blocks joined in float64: the gradient of a bias."""
+    rows = as_rows(gy)
+    total = np.zeros(rows.shape[1])
+    for block in row_blocks(rows):
+        total += column_sums(rows[block])
+    return total.astype(np.float32)

@@ -1,0 +1,50 @@
+"""Convolution layer, as chainer.links.Convolution2D."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgeddl import functions
+from edgeddl.chainer_compat import L
+from edgeddl.kernels.layout import kernel_order
+from edgeddl.links.initializers import weights
+
+
+class Convolution2D(L.Convolution2D):
+    """Chainer's link with edgeddl's function; W lies in memory as the kernels want it.
+
+    Without `initialW`, weights are drawn from `rng` by He's rule.
+    """
+
+    def __init__(
+        self,
+        in_channels: int | None,
+        out_channels: int,
+        ksize: Any = None,
+        stride: Any = 1,
+        pad: Any = 0,
+        nobias: bool = False,
+        initialW: Any = None,
+        initial_bias: Any = None,
+        *,
+        rng: np.random.Generator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        initial = weights(initialW, rng, gain=2.0)
+        super().__init__(
+            in_channels, out_channels, ksize, stride, pad, nobias, initial, initial_bias, **kwargs
+        )
+
+    def _initialize_params(self, in_channels: int) -> None:
+        super()._initialize_params(in_channels)
+        self.W.array = kernel_order(self.W.array)
+
+    def forward(self, x: Any) -> Any:
+        """Applies the layer to x (N, C, H, W)."""
+        if self.W.array is None:
+            self._initialize_params(x.shape[1])
+        return functions.convolution_2d(
+            x, self.W, self.b, self.stride, self.pad, dilate=self.dilate, groups=self.groups
+        )

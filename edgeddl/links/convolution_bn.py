@@ -1,0 +1,39 @@
+"""Convolution followed by batch normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.links.batch_normalization import BatchNormalization
+from edgeddl.links.convolution_2d import Convolution2D
+
+
+class ConvolutionBN(chainer.Chain):
+    """A convolution that keeps the size of its image (but for the stride), then normalisation.
+
+    It has no bias: the normalisation would cancel it.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        ksize: int,
+        stride: int = 1,
+        *,
+        rng: np.random.Generator,
+        initial_gamma: float = 1.0,
+    ) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.convolution = Convolution2D(
+                in_channels, out_channels, ksize, stride, pad=ksize // 2, nobias=True, rng=rng
+            )
+            self.normalization = BatchNormalization(out_channels, initial_gamma=initial_gamma)
+
+    def forward(self, x: Any) -> Any:
+        """Applies both."""
+        return self.normalization(self.convolution(x))

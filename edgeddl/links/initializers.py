@@ -1,0 +1,39 @@
+"""Initial weights drawn from a generator that is passed in.
+
+Chainer's own initialisers draw from NumPy's global state, which every library may have moved.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+
+
+class ScaledNormal(chainer.Initializer):
+    """Normal numbers with standard deviation sqrt(gain / fan_in).
+
+    fan_in is the number of inputs to one output: C*kh*kw. Gain 2 is He's, for layers before a
+    ReLU; gain 1 is LeCun's, Chainer's default.
+    """
+
+    def __init__(self, rng: np.random.Generator, gain: float) -> None:
+        super().__init__()
+        self.rng, self.gain = rng, gain
+
+    def __call__(self, array: np.ndarray) -> None:
+        fan_in = math.prod(array.shape[1:])
+        deviation = math.sqrt(self.gain / fan_in)
+        array[...] = self.rng.standard_normal(array.shape, np.float32) * np.float32(deviation)
+
+
+def weights(initial: object, rng: np.random.Generator | None, gain: float) -> object:
+    """What to give Chainer as `initialW`: what was asked for, or random numbers from `rng`."""
+    if initial is None and rng is None:
+        raise TypeError(
+            "rng=numpy.random.Generator or initialW is needed: edgeddl's links do not draw from "
+            "NumPy's global random state"
+        )
+    return ScaledNormal(rng, gain) if initial is None and rng is not None else initial

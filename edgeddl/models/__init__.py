@@ -1,0 +1,70 @@
+"""Networks: one a file, chosen by name, or a user's own by "package.module:callable"."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.errors import ConfigError
+from edgeddl.models.macs import count_macs
+from edgeddl.models.resnet9 import ResNet9
+from edgeddl.models.resnet18 import ResNet18
+
+__all__ = ["MODELS", "build_model", "count_macs"]
+
+# By name: called with the number of classes, the name of the stem and a random generator.
+MODELS: dict[str, Callable[[int, str, np.random.Generator], Any]] = {
+    "resnet18": ResNet18,
+    "resnet9": ResNet9,
+}
+
+
+def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int = 0) -> Any:
+    """A chainer.Chain whose forward(x) gives logits; equal seeds give equal parameters.
+
+    A user's own callable is called with `classes` only, and sees to its seed itself.
+    """
+    if ":" in name:
+        return _build_own(name, classes)
+    if name not in MODELS:
+        close = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"did you mean {close[0]}?" if close else 'your own: "package.module:callable"'
+        raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {name!r}", hint=hint)
+    return MODELS[name](classes, stem, np.random.default_rng(seed))
+
+
+def _build_own(name: str, classes: int) -> Any:
+    make = _find(name)
+    try:
+        inspect.signature(make).bind(classes=classes)
+    except TypeError as error:
+        problem = f"cannot be called with classes={classes}: {error}"
+        raise ConfigError(f"model {name}: {problem}") from error
+    model = make(classes=classes)
+    if not isinstance(model, chainer.Chain):
+        raise ConfigError(f"model {name}: gave {type(model).__name__}, not a chainer.Chain")
+    return model
+
+
+def _find(name: str) -> Callable[..., Any]:
+    module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), attribute]):
+        raise ConfigError(f'model must be "package.module:callable", not {name!r}')
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"model {name}: there is no module {error.name!r}",
+            hint="run from the folder that holds it, or set PYTHONPATH",
+        ) from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        problem = "is not callable" if hasattr(module, attribute) else "does not exist"
+        raise ConfigError(f"model {name}: {attribute!r} in module {module_name} {problem}")
+    return found

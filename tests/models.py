@@ -1,0 +1,89 @@
+"""Small networks for tests."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from edgeddl import functions
+from edgeddl.chainer_compat import F, L, chainer
+from edgeddl.links import BatchNormalization, Convolution2D, Linear
+
+
+class TinyNet(chainer.Chain):
+    """4,798 parameters and no batch normalisation, so that a batch may be split at will."""
+
+    def __init__(self, classes: int = 10, seed: int = 0) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        with self.init_scope():
+            self.first = Convolution2D(3, 16, 3, pad=1, rng=rng)
+            self.second = Convolution2D(16, 28, 3, stride=2, pad=1, rng=rng)
+            self.head = Linear(28, classes, rng=rng)
+
+    def forward(self, x: Any) -> Any:
+        h = functions.relu(self.first(x))
+        h = functions.relu(self.second(h))
+        return self.head(functions.global_average_pooling_2d(h))
+
+
+class TinyNormalisedNet(chainer.Chain):  # type: ignore[misc]
+    """A convolution, batch normalisation and a head: the least that has running statistics."""
+
+    def __init__(self, classes: int = 10, seed: int = 0) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        with self.init_scope():
+            self.conv = Convolution2D(3, 8, 3, stride=2, pad=1, nobias=True, rng=rng)
+            self.bn = BatchNormalization(8)
+            self.head = Linear(8, classes, rng=rng)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(functions.global_average_pooling_2d(functions.relu(self.bn(self.conv(x)))))
+
+
+class StockNet(chainer.Chain):  # type: ignore[misc]
+    """A user's model of Chainer's own links, which know nothing of gradient sinks."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        initial = chainer.initializers.HeNormal(rng=np.random.RandomState(0))
+        with self.init_scope():
+            self.conv = L.Convolution2D(None, 6, 3, stride=2, initialW=initial)
+            self.head = L.Linear(6, classes, initialW=initial)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(F.average(F.relu(self.conv(x)), axis=(2, 3)))
+
+
+class TwiceUsedNet(TinyNet):
+    """Uses one convolution twice in a graph."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) + super().forward(x)
+
+
+class FailingNet(TinyNet):
+    """Fails in the third forward pass of rank 1 under mpirun, and nowhere else."""
+
+    passes = 0
+
+    def forward(self, x: Any) -> Any:
+        if chainer.config.train and chainer.config.enable_backprop:
+            self.passes += 1
+            if self.passes == 4 and os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
+                raise ZeroDivisionError("a bug in rank 1's model")
+        return super().forward(x)
+
+
+class HangingNet(FailingNet):
+    """Hangs where FailingNet fails."""
+
+    def forward(self, x: Any) -> Any:
+        try:
+            return super().forward(x)
+        except ZeroDivisionError:
+            time.sleep(3600)

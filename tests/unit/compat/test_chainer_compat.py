@@ -1,0 +1,127 @@
+"""Chainer imports and works here, quietly, and nothing invented stays behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from edgeddl.chainer_compat import F, L, chainer, legacy_modules
+
+
+def run_python(program: str, *options: str) -> str:
+    """What a fresh interpreter prints; whatever it writes to stderr is a failure."""
+    command = [sys.executable, *options, "-c", textwrap.dedent(program)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.strip()
+
+
+@pytest.mark.parametrize("options", [[], ["-W", "error"]], ids=["default", "warnings are errors"])
+def test_imports_without_a_warning(options: list[str]) -> None:
+    program = "from edgeddl.chainer_compat import chainer; print(chainer.__version__)"
+    assert run_python(program, *options) == "7.8.1"
+
+
+def test_leaves_no_trace() -> None:
+    """Every module there comes from a file, and NumPy has the names it had."""
+    program = """
+        import sys
+        import numpy
+        names = set(dir(numpy))
+        import edgeddl.chainer_compat
+        print(sorted(set(dir(numpy)) ^ names))
+        print([name for name in ("pkg_resources", "numpy.distutils")
+               if name in sys.modules and sys.modules[name].__spec__ is None])
+    """
+    assert run_python(program).split() == ["[]", "[]"]
+
+
+def test_a_real_pkg_resources_wins(tmp_path, monkeypatch) -> None:
+    (tmp_path / "pkg_resources.py").write_text(
+        "import warnings\n"
+        "warnings.warn('pkg_resources is deprecated as an API.', UserWarning)\n"
+        "class DistributionNotFound(Exception): pass\n"
+        "class VersionConflict(Exception): pass\n"
+        "asked = []\n"
+        "def require(requirement):\n"
+        "    asked.append(requirement)\n"
+        "    raise DistributionNotFound\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    program = """
+        import edgeddl.chainer_compat, pkg_resources
+        print(any(name.startswith("cupy") for name in pkg_resources.asked))
+    """
+    assert run_python(program) == "True"
+
+
+def test_a_broken_pkg_resources_is_replaced(tmp_path, monkeypatch) -> None:
+    package = tmp_path / "pkg_resources"
+    package.mkdir()
+    (package / "extern.py").write_text("")
+    (package / "__init__.py").write_text("import pkg_resources.extern, sys\nsys.not_there")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    program = """
+        import sys
+        import edgeddl.chainer_compat
+        print([name for name in sys.modules if name.startswith("pkg_resources")])
+    """
+    assert run_python(program) == "[]"
+
+
+def test_chainer_testing_imports_within_legacy_modules() -> None:
+    program = """
+        from edgeddl.chainer_compat import legacy_modules
+        with legacy_modules():
+            import chainer.testing
+        from unittest import TestCase
+        for requirement in ("numpy>=1.10", "surely-not-installed>=1"):
+            decorate = chainer.testing.with_requires(requirement)
+            test = decorate(type("Test", (TestCase,), {}))
+            print(getattr(test, "__unittest_skip__", False))
+    """
+    assert run_python(program).split() == ["False", "True"]
+
+
+def test_legacy_modules_can_be_entered_twice() -> None:
+    for _ in range(2):
+        with legacy_modules():
+            assert "pkg_resources" in sys.modules
+            assert np.sctypes["float"]
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_resize_images(mode: str) -> None:
+    x = chainer.Variable(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4))
+    y = F.resize_images(x, (8, 8), mode=mode, align_corners=False)
+    y.grad = np.ones_like(y.array)
+    y.backward()
+    np.testing.assert_allclose(y.array.mean(), x.array.mean(), rtol=1e-6)
+    np.testing.assert_allclose(x.grad.sum(), 64, rtol=1e-6)
+
+
+def test_as_strided_has_a_gradient() -> None:
+    x = chainer.Variable(np.arange(4, dtype=np.float32))
+    y = F.as_strided(x, (3, 2), (1, 1), 0)
+    y.grad = np.ones_like(y.array)
+    y.backward()
+    np.testing.assert_array_equal(x.grad, [1, 2, 2, 1])
+
+
+def test_stock_chainer_trains_a_step() -> None:
+    model = L.Linear(4, 3, initialW=np.eye(3, 4, dtype=np.float32))
+    optimizer = chainer.optimizers.MomentumSGD(lr=0.5).setup(model)
+    x, t = np.eye(3, 4, dtype=np.float32), np.array([2, 0, 1], np.int32)
+    losses = []
+    for _ in range(3):
+        loss = F.softmax_cross_entropy(model(x), t)
+        model.cleargrads()
+        loss.backward()
+        optimizer.update()
+        losses.append(float(loss.array))
+    assert losses[2] < losses[1] < losses[0]
+    assert model.W.dtype == np.float32

@@ -1,0 +1,250 @@
+"""What is edgeddl's own in its functions: the sink, memory order, fallbacks, and refusals."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl import functions, kernels
+from edgeddl.chainer_compat import F, chainer
+from edgeddl.functions import node
+from edgeddl.functions.gradient_sink import collecting
+from edgeddl.kernels.layout import channels_last, conversions, kernel_order
+from edgeddl.links import BatchNormalization, Convolution2D, ConvolutionBN, Linear
+from edgeddl.models.resnet9 import Residual
+from tests.models import TinyNet
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).standard_normal(shape, np.float32)
+
+
+class RecordingSink:
+    """Gives each known parameter a view of one flat array, and notes what happens when."""
+
+    def __init__(self, model: chainer.Link, events: list[str] | None = None) -> None:
+        self.names = {id(p): name for name, p in model.namedparams()}
+        self.events: list[str] = [] if events is None else events
+        self.flat = np.full(model.count_params(), np.nan, np.float32)
+        self.views, start = {}, 0
+        for name, parameter in model.namedparams():
+            part = self.flat[start : start + parameter.size]
+            self.views[name] = _view(part, parameter.shape)
+            start += parameter.size
+
+    def view_for(self, parameter: Any) -> np.ndarray | None:
+        return self.views.get(self.names.get(id(parameter), ""))
+
+    def ready(self, parameter: Any) -> None:
+        name = self.names[id(parameter)]
+        assert not np.isnan(self.views[name]).any()
+        self.events.append(f"ready {name}")
+
+
+def _view(part: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if len(shape) != 4:
+        return part.reshape(shape)
+    k, c, kh, kw = shape
+    return part.reshape(kh, kw, c, k).transpose(3, 2, 0, 1)
+
+
+def backward(model: Any, x: np.ndarray, sink: RecordingSink | None) -> None:
+    model.cleargrads()
+    y = model(x)
+    y.grad = random(*y.shape)
+    if sink is None:
+        y.backward()
+        return
+    with collecting(sink):
+        y.backward()
+
+
+MODELS = {
+    "tiny": (TinyNet, (2, 3, 8, 8)),
+    "convolution": (lambda: Convolution2D(3, 5, 3, rng=np.random.default_rng(0)), (2, 3, 8, 8)),
+    "linear": (lambda: Linear(6, 4, rng=np.random.default_rng(0)), (3, 6)),
+    "normalization": (lambda: BatchNormalization(3), (2, 3, 8, 8)),
+    "residual": (lambda: Residual(4, np.random.default_rng(0)), (2, 4, 6, 6)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_the_sinks_views(name: str) -> None:
+    make, shape = MODELS[name]
+    model, x = make(), random(*shape)
+    backward(model, x, None)
+    expected = {path: parameter.grad.copy() for path, parameter in model.namedparams()}
+    sink = RecordingSink(model)
+    backward(model, x, sink)
+    assert sorted(sink.events) == sorted(f"ready {path}" for path in expected)
+    for path, parameter in model.namedparams():
+        assert parameter.grad is sink.views[path]
+        np.testing.assert_array_equal(parameter.grad, expected[path])
+
+
+def test_parameter_gradients_are_ready_before_the_input_gradient(monkeypatch) -> None:
+    events: list[str] = []
+    for kernel in (
+        "convolution_input_gradient",
+        "batch_normalization_input_gradient",
+        "linear_input_gradient",
+    ):
+        compute = getattr(kernels, kernel)
+        monkeypatch.setattr(
+            kernels,
+            kernel,
+            lambda *args, name=kernel, compute=compute: (events.append(name), compute(*args))[1],
+        )
+
+    class Net(chainer.Chain):
+        def __init__(self) -> None:
+            super().__init__()
+            rng = np.random.default_rng(0)
+            with self.init_scope():
+                self.one = ConvolutionBN(3, 4, 3, rng=rng)
+                self.two = Convolution2D(4, 4, 3, rng=rng)
+                self.head = Linear(4, 2, rng=rng)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(functions.global_average_pooling_2d(self.two(self.one(x))))
+
+    model = Net()
+    backward(model, random(2, 3, 8, 8), RecordingSink(model, events))
+    assert events == [
+        "ready /head/W",
+        "ready /head/b",
+        "linear_input_gradient",
+        "ready /two/W",
+        "ready /two/b",
+        "convolution_input_gradient",
+        "ready /one/normalization/gamma",
+        "ready /one/normalization/beta",
+        "batch_normalization_input_gradient",
+        "ready /one/convolution/W",  # the image needs no gradient: none is computed
+    ]
+
+
+def test_order_is_the_same_every_time() -> None:
+    orders = []
+    for _ in range(3):
+        model = Residual(4, np.random.default_rng(0))
+        sink = RecordingSink(model)
+        backward(model, random(2, 4, 6, 6), sink)
+        orders.append(sink.events)
+    assert orders[0] == orders[1] == orders[2]
+
+
+def test_parameter_unknown_to_the_sink_has_its_own_gradient() -> None:
+    model, other = TinyNet(), TinyNet(seed=1)
+    sink = RecordingSink(other)
+    backward(model, random(2, 3, 8, 8), sink)
+    assert sink.events == [] and np.isnan(sink.flat).all()
+    assert all(p.grad is not None and np.isfinite(p.grad).all() for p in model.params())
+
+
+def test_unwanted_gradients_are_not_computed(monkeypatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("nobody asked for this gradient")
+
+    monkeypatch.setattr(kernels, "convolution_weight_gradient", fail)
+    monkeypatch.setattr(kernels, "channel_sums", fail)
+    x = chainer.Variable(random(2, 3, 6, 6))
+    F.sum(functions.convolution_2d(x, random(4, 3, 3, 3), random(4))).backward()
+    assert x.grad.shape == x.shape
+
+
+def test_memory_order_is_kept_through_a_training_step() -> None:
+    """The image once, forward and for gW: every other array is in the kernels' order already."""
+    model = Residual(4, np.random.default_rng(0))
+    x = chainer.Variable(channels_last(random(2, 4, 6, 6)))
+    before = conversions()
+    h = functions.max_pooling_2d(model(x), 2)
+    y = functions.global_average_pooling_2d(h)
+    y.grad = random(*y.shape)
+    y.backward()
+    assert conversions() == before
+    assert x.grad.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def test_inputs_of_the_same_memory_are_not_changed() -> None:
+    x, W = channels_last(random(2, 3, 6, 6)), kernel_order(random(4, 3, 3, 3))
+    copies = x.copy(), W.copy()
+    variable = chainer.Variable(x)
+    h = functions.relu(functions.convolution_2d(variable, W, pad=1))
+    y = functions.max_pooling_2d(h, 2)
+    y.grad = gy = random(*y.shape)
+    kept = gy.copy()
+    y.backward()
+    for array, copy in zip((x, W, gy), (*copies, kept), strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_double_backprop_is_refused() -> None:
+    x = chainer.Variable(random(2, 3, 6, 6))
+    y = F.sum(functions.convolution_2d(x, random(4, 3, 3, 3)))
+    with pytest.raises(NotImplementedError, match="Convolution2D of edgeddl has no second"):
+        y.backward(enable_double_backprop=True)
+
+
+X, W4 = random(2, 4, 6, 6), random(4, 4, 3, 3)
+VECTOR = np.ones(4, np.float32)
+FALLBACKS = {
+    "groups": (
+        lambda: functions.convolution_2d(X, W4[:, :2], groups=2),
+        lambda: F.convolution_2d(X, W4[:, :2], groups=2),
+    ),
+    "dilate": (
+        lambda: functions.convolution_2d(X, W4, dilate=2),
+        lambda: F.convolution_2d(X, W4, dilate=2),
+    ),
+    "cover_all": (
+        lambda: functions.convolution_2d(X, W4, stride=2, cover_all=True),
+        lambda: F.convolution_2d(X, W4, stride=2, cover_all=True),
+    ),
+    "float64": (
+        lambda: functions.convolution_2d(X.astype("f8"), W4.astype("f8")),
+        lambda: F.convolution_2d(X.astype("f8"), W4.astype("f8")),
+    ),
+    "axis": (
+        lambda: functions.batch_normalization(X, X[0, 0], X[0, 0], axis=(0, 1)),
+        lambda: F.batch_normalization(X, X[0, 0], X[0, 0], axis=(0, 1)),
+    ),
+    "gradients of mean": (
+        lambda: functions.fixed_batch_normalization(
+            X, VECTOR, VECTOR, chainer.Variable(VECTOR), VECTOR
+        ),
+        lambda: F.fixed_batch_normalization(X, VECTOR, VECTOR, VECTOR, VECTOR),
+    ),
+    "3-dimensional": (lambda: functions.relu(X[0]), lambda: F.relu(X[0])),
+    "float16": (
+        lambda: functions.linear(X[0, 0].astype("f2"), X[0, 1].astype("f2")),
+        lambda: F.linear(X[0, 0].astype("f2"), X[0, 1].astype("f2")),
+    ),
+    "return_indices": (
+        lambda: functions.max_pooling_2d(X, 2, return_indices=True)[0],
+        lambda: F.max_pooling_2d(X, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", FALLBACKS)
+def test_chainer_takes_what_is_not_covered_and_says_so_once(reason: str, monkeypatch) -> None:
+    monkeypatch.setattr(node, "_warned", set())
+    ours, chainers = FALLBACKS[reason]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        results = [ours(), ours()]
+    assert len(seen) == 1 and "is left to Chainer" in str(seen[0].message)
+    if reason != "axis":
+        assert reason in str(seen[0].message)
+    for result in results:
+        np.testing.assert_array_equal(result.array, chainers().array)
+        assert result.dtype == chainers().dtype
+
+
+def test_a_single_number_cannot_be_normalised() -> None:
+    with pytest.warns(UserWarning, match="single number a channel"):
+        functions.batch_normalization(X[:1, :, :1, :1], VECTOR, VECTOR)

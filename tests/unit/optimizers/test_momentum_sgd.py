@@ -1,0 +1,136 @@
+"""The flat update rule against float64 and against Chainer's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.optimizers import MomentumSGD, Segment, momentum_sgd
+
+STEPS = 20
+
+
+def random(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(count, np.float32)
+
+
+def train(
+    segments: list[Segment], count: int = 1000, *, nesterov: bool, rates: list[float]
+) -> MomentumSGD:
+    gradients = np.empty(count, np.float32)
+    optimizer = MomentumSGD(random(count, 0), gradients, segments, momentum=0.9, nesterov=nesterov)
+    for step, rate in enumerate(rates):
+        gradients[...] = random(count, step + 1)
+        optimizer.update(rate)
+    return optimizer
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_equals_float64(nesterov: bool) -> None:
+    rates = [0.1 * 0.9**step for step in range(STEPS)]
+    decay = np.zeros(1000)
+    decay[100:600] = 1e-2
+    segments = [Segment(0, 100, 0.0), Segment(100, 600, 1e-2), Segment(600, 1000, 0.0)]
+    found = train(segments, nesterov=nesterov, rates=rates)
+    p, v = random(1000, 0).astype(np.float64), np.zeros(1000)
+    for step, rate in enumerate(rates):
+        d = random(1000, step + 1) + decay * p
+        v = 0.9 * v + d
+        p = p - rate * (d + 0.9 * v if nesterov else v)
+    # A few roundings a step, of numbers no larger than the largest velocity; momentum keeps ten.
+    limit = 10 * 4 * 2.0**-24 * abs(v).max() * 2
+    np.testing.assert_allclose(found.velocity, v, rtol=0, atol=limit)
+    np.testing.assert_allclose(found.parameters, p, rtol=0, atol=limit)
+
+
+def test_equals_chainers_rule_at_a_constant_rate() -> None:
+    """Chainer's velocity has the learning rate inside and points downhill: v = -rate * ours."""
+    rate = 0.05
+    link = chainer.Link()
+    with link.init_scope():
+        link.p = chainer.Parameter(random(1000, 0))
+    chainers = chainer.optimizers.MomentumSGD(lr=rate, momentum=0.9).setup(link)
+    chainers.add_hook(chainer.optimizer_hooks.WeightDecay(1e-2))
+    for step in range(STEPS):
+        link.p.grad = random(1000, step + 1)
+        chainers.update()
+    ours = train([Segment(0, 1000, 1e-2)], nesterov=False, rates=[rate] * STEPS)
+    np.testing.assert_allclose(ours.parameters, link.p.array, rtol=1e-5, atol=1e-5)
+    velocity = link.p.update_rule.state["v"]
+    np.testing.assert_allclose(-rate * ours.velocity, velocity, rtol=1e-5, atol=1e-5)
+
+
+def test_nesterov_looks_ahead() -> None:
+    """Nesterov's own form takes the gradient at w + momentum * step: that point is our p.
+
+    Not compared with Chainer's NesterovAG, which uses the new velocity where its source (Bengio et
+    al., Advances in Optimizing Recurrent Networks, 2012, eq. 7) has the old one.
+    """
+    rate, momentum, curvature = 0.05, 0.9, np.linspace(0.1, 3, 50)
+    gradients = np.empty(50, np.float32)
+    ours = MomentumSGD(
+        random(50, 0), gradients, [Segment(0, 50, 0.0)], momentum=momentum, nesterov=True
+    )
+    w, step = random(50, 0).astype(np.float64), np.zeros(50)
+    for _ in range(STEPS):
+        step = momentum * step - rate * curvature * (w + momentum * step)
+        w = w + step
+        gradients[...] = curvature * ours.parameters
+        ours.update(rate)
+    np.testing.assert_allclose(ours.parameters, w + momentum * step, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("block", [1, 7, 64, 999])
+def test_blocks_do_not_show_in_a_single_bit(monkeypatch, nesterov: bool, block: int) -> None:
+    segments = [Segment(0, 333, 1e-2), Segment(333, 1000, 0.0)]
+    whole = train(segments, nesterov=nesterov, rates=[0.1] * 5)
+    monkeypatch.setattr(momentum_sgd, "BLOCK_ELEMENTS", block)
+    parts = train(segments, nesterov=nesterov, rates=[0.1] * 5)
+    assert whole.parameters.tobytes() == parts.parameters.tobytes()
+    assert whole.velocity.tobytes() == parts.velocity.tobytes()
+
+
+def test_updates_in_place_and_leaves_gradients_and_gaps() -> None:
+    parameters, gradients = random(10, 0), random(10, 1)
+    before, kept = parameters.copy(), gradients.copy()
+    segments = [Segment(6, 10, 0.1), Segment(0, 4, 0.1)]
+    optimizer = MomentumSGD(parameters, gradients, segments, momentum=0.9, nesterov=True)
+    optimizer.update(0.1)
+    np.testing.assert_array_equal(gradients, kept)
+    np.testing.assert_array_equal(parameters[4:6], before[4:6])
+    assert (parameters[:4] != before[:4]).all() and (parameters[6:] != before[6:]).all()
+
+
+def test_restored_velocity_goes_on() -> None:
+    segments = [Segment(0, 1000, 1e-2)]
+    whole = train(segments, nesterov=False, rates=[0.1] * 4)
+    half = train(segments, nesterov=False, rates=[0.1] * 2)
+    gradients = np.empty(1000, np.float32)
+    resumed = MomentumSGD(half.parameters, gradients, segments, momentum=0.9, nesterov=False)
+    resumed.velocity[...] = half.velocity
+    for step in (2, 3):
+        gradients[...] = random(1000, step + 1)
+        resumed.update(0.1)
+    assert resumed.parameters.tobytes() == whole.parameters.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "gradients", "segments", "message"),
+    [
+        (np.zeros(4, "f8"), np.zeros(4, "f4"), [], "parameters must be flat float32"),
+        (np.zeros(4, "f4"), np.zeros((2, 2), "f4"), [], "gradients must be flat float32"),
+        (np.zeros(4, "f4"), np.zeros(3, "f4"), [], "4 parameters, but 3 gradients"),
+        (np.zeros(4, "f4"), np.zeros(4, "f4"), [Segment(0, 5, 0.0)], "leaves 0..4"),
+        (
+            np.zeros(4, "f4"),
+            np.zeros(4, "f4"),
+            [Segment(0, 3, 0.0), Segment(2, 4, 0.0)],
+            "overlaps",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(parameters, gradients, segments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        MomentumSGD(parameters, gradients, segments, momentum=0.9, nesterov=False)
