@@ -1,0 +1,92 @@
+"""The check, before the first step, that all ranks run the same thing.
+
+Ranks with different models, data or options would hang or, worse, train nonsense.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from edgeddl.comm.communicator import Communicator
+from edgeddl.errors import EdgeddlError, RankDisagreement
+
+Result = TypeVar("Result")
+
+
+def check_agreement(communicator: Communicator, facts: Mapping[str, str]) -> None:
+    """Raise RankDisagreement on every rank unless these facts are the same on all of them."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    if len(set(communicator.allgather(digest))) == 1:
+        return
+    everybody = communicator.allgather(dict(facts))
+    names = sorted({name for one in everybody for name in one})
+    differing = [n for n in names if len({one.get(n) for one in everybody}) > 1]
+    lines = [_describe(name, [one.get(name) for one in everybody]) for name in differing]
+    where = ", ".join(f"{rank}: {host}" for rank, host in enumerate(communicator.hosts))
+    error = RankDisagreement(
+        "ranks do not run the same thing:\n  " + "\n  ".join(lines) + f"\n  hosts by rank: {where}",
+        hint="start all ranks with the same options, versions and data",
+    )
+    error.on_all_ranks = True
+    raise error
+
+
+def _describe(name: str, values: Sequence[str | None]) -> str:
+    """One line for one fact, e.g. "option lr: 0.1 on ranks 0-2, 0.2 on rank 3"."""
+    distinct = dict.fromkeys(values)
+    parts = (
+        f"{'absent' if value is None else value} on"
+        f" {describe_ranks([rank for rank, other in enumerate(values) if other == value])}"
+        for value in distinct
+    )
+    return f"{name}: " + ", ".join(parts)
+
+
+def describe_ranks(ranks: Sequence[int]) -> str:
+    """Ascending rank numbers for people, e.g. "ranks 0-2, 5"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    text = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+
+
+def together(communicator: Communicator, work: Callable[[], Result]) -> Result:
+    """Do something on every rank that may fail on some; if it does, every rank raises.
+
+    So a missing file on one board is one message and an orderly end, not a hanging job.
+    """
+    try:
+        result, failure = work(), None
+    except EdgeddlError as error:
+        failure = error
+    failures = communicator.allgather(failure and (failure.exit_code, str(failure)))
+    if not any(failures):
+        return result
+    exit_code = next(one[0] for one in failures if one)
+    raise _joint_error(communicator, [one and one[1] for one in failures], exit_code)
+
+
+def _joint_error(
+    communicator: Communicator, messages: Sequence[str | None], exit_code: int
+) -> EdgeddlError:
+    distinct = [message for message in dict.fromkeys(messages) if message]
+    if len(distinct) == 1 and all(messages):
+        joint = EdgeddlError(distinct[0])
+    else:
+        ranks_of = {m: [rank for rank, one in enumerate(messages) if one == m] for m in distinct}
+        joint = EdgeddlError(
+            "\n".join(
+                f"{describe_ranks(ranks)} ({', '.join(communicator.hosts[r] for r in ranks)}): {m}"
+                for m, ranks in ranks_of.items()
+            )
+        )
+    joint.exit_code = exit_code
+    joint.on_all_ranks = True
+    return joint

@@ -1,0 +1,50 @@
+"""Flat buffers for all parameters and all gradients, and the views into them.
+
+The model sees arrays of the shapes it knows; the reducer and the optimizer see one long array.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, Bucket, BucketPlan, Slot
+
+
+class Arena:
+    """Parameters and gradients of one model, laid out by a bucket plan."""
+
+    def __init__(self, plan: BucketPlan) -> None:
+        self.plan = plan
+        self.parameters = _aligned_zeros(plan.length)
+        self.gradients = _aligned_zeros(plan.length)
+        self._slots = {slot.spec.name: slot for slot in plan.slots}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._slots)
+
+    def parameter(self, name: str) -> np.ndarray:
+        """The parameter, in its own shape."""
+        return self.view(self.parameters, name)
+
+    def gradient(self, name: str) -> np.ndarray:
+        """The parameter's gradient, in the parameter's shape."""
+        return self.view(self.gradients, name)
+
+    def view(self, flat: np.ndarray, name: str) -> np.ndarray:
+        """A parameter's part of any flat array with this layout, in the parameter's shape."""
+        slot = self._slots[name]
+        shape, axes = slot.spec.shape, slot.spec.memory_axes
+        in_memory = flat[slot.start : slot.stop].reshape([shape[axis] for axis in axes])
+        return in_memory.transpose(np.argsort(axes)) if axes else in_memory
+
+    def flat_gradient(self, part: Slot | Bucket) -> np.ndarray:
+        """The gradients of a slot or a bucket as they lie in memory."""
+        return self.gradients[part.start : part.stop]
+
+
+def _aligned_zeros(length: int) -> np.ndarray:
+    """Zeros whose first element lies on a cache line, so that every slot does."""
+    padded = np.zeros(length + ALIGNMENT, np.float32)
+    offset = -(padded.ctypes.data // ITEM_BYTES) % ALIGNMENT
+    return padded[offset : offset + length]

@@ -1,0 +1,116 @@
+"""How gradients are cut into buckets: pure arithmetic, the same on every rank.
+
+Parameters come in the order in which backward produces their gradients. They are laid one behind
+the other in one flat buffer, and consecutive ones form a bucket, the unit that is all-reduced. A
+bucket leaves as soon as its last gradient is there, while backward goes on with the next ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ITEM_BYTES = 4  # everything is float32
+# Each parameter starts on its own cache line (64 bytes on x86-64 and on the Cortex-A72), so vector
+# loads are aligned and two threads never write to one line.
+ALIGNMENT = 64 // ITEM_BYTES
+# Nothing is left to compute while the last bucket travels: the smaller it is, the shorter the wait.
+LAST_BUCKET_FRACTION = 0.25
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A parameter's name, shape, and its axes in the order in which they lie in memory."""
+
+    name: str
+    shape: tuple[int, ...]
+    memory_axes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a parameter in the flat buffer, in elements."""
+
+    spec: ParameterSpec
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.spec.count
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Consecutive slots; [start, stop) covers their padding too."""
+
+    slots: tuple[Slot, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """The whole flat buffer: its length in elements and its buckets, in the order they leave."""
+
+    length: int
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(slot for bucket in self.buckets for slot in bucket.slots)
+
+    def digest(self) -> str:
+        """A short hash by which ranks compare their plans."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+
+
+def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPlan:
+    """Cut parameters into buckets of about `bucket_bytes`, the last one smaller.
+
+    A parameter is never split: one that is larger than a bucket is a bucket of its own.
+    """
+    slots, length = _place(specs)
+    tail_start = _tail_start(slots, length, bucket_bytes * LAST_BUCKET_FRACTION)
+    groups = _fill(slots[:tail_start], bucket_bytes)
+    if slots[tail_start:]:
+        groups.append(slots[tail_start:])
+    buckets = tuple(
+        Bucket(tuple(group), group[0].start, _align(group[-1].stop)) for group in groups
+    )
+    return BucketPlan(length, buckets)
+
+
+def _place(specs: Sequence[ParameterSpec]) -> tuple[list[Slot], int]:
+    slots, position = [], 0
+    for spec in specs:
+        slots.append(Slot(spec, position))
+        position = _align(position + spec.count)
+    return slots, position
+
+
+def _tail_start(slots: Sequence[Slot], length: int, tail_bytes: float) -> int:
+    """Index of the first slot of the last bucket: at least one slot, at most `tail_bytes`."""
+    index = max(len(slots) - 1, 0)
+    while index > 0 and (length - slots[index - 1].start) * ITEM_BYTES <= tail_bytes:
+        index -= 1
+    return index
+
+
+def _fill(slots: Sequence[Slot], bucket_bytes: int) -> list[list[Slot]]:
+    groups: list[list[Slot]] = []
+    for slot in slots:
+        if groups and (slot.stop - groups[-1][0].start) * ITEM_BYTES <= bucket_bytes:
+            groups[-1].append(slot)
+        else:
+            groups.append([slot])
+    return groups
+
+
+def _align(position: int) -> int:
+    return -(-position // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,63 @@
+"""What edgeddl asks of the means by which ranks talk.
+
+Implementations: `mpi.MPICommunicator` (processes on boards), `local.SingleCommunicator` (one rank
+without MPI) and `local.ThreadCommunicator` (N ranks as threads of one process).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NoReturn, Protocol
+
+import numpy as np
+
+ReduceOperation = Literal["sum", "max"]
+
+
+class Communicator(Protocol):
+    """A fixed group of ranks. Collective calls are made by every rank, in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, from 0."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    @property
+    def host(self) -> str:
+        """The name of the machine this rank runs on."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """The machines' names, by rank."""
+
+    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+        """Replace a contiguous array by its sum or maximum over all ranks."""
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> None:
+        """Replace a contiguous array by the root's."""
+
+    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
+        """Row i of `send` becomes row `rank` of `receive` on rank i."""
+
+    def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
+        """Every rank's `send` becomes row `rank` of everybody's `receive`."""
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Every rank's small Python value, by rank."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def post_progress(self, count: int) -> None:
+        """Tell the others, without waiting for them, how many collectives this rank has begun."""
+
+    def read_progress(self) -> list[tuple[int, float]]:
+        """By rank: the last count heard of, and how many seconds ago it was heard."""
+
+    def abort(self, exit_code: int) -> NoReturn:
+        """End all ranks at once; does not return."""
+
+    def close(self) -> None:
+        """Leave the group in good order: a collective call."""

@@ -1,0 +1,34 @@
+"""Finds out whether this process is one of many, and joins them."""
+
+from __future__ import annotations
+
+import os
+
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.local import SingleCommunicator
+from edgeddl.errors import CommunicationError
+
+# Set for each rank by Open MPI's mpirun, by any PMIx launcher (srun), and by MPICH's mpiexec.
+LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+
+
+def connect() -> Communicator:
+    """The ranks mpirun has started, or this process alone where there is no mpirun."""
+    if not any(name in os.environ for name in LAUNCHER_VARIABLES):
+        return SingleCommunicator()
+    try:
+        from edgeddl.comm.mpi import MPICommunicator
+    except (ImportError, RuntimeError) as error:
+        raise CommunicationError(
+            f"started by mpirun, but MPI cannot be loaded: {error}",
+            hint="activate the environment on every host: . .venv/bin/activate",
+        ) from None
+    communicator = MPICommunicator()
+    started = int(os.environ.get("OMPI_COMM_WORLD_SIZE", communicator.size))
+    if communicator.size != started:
+        raise CommunicationError(
+            f"mpirun started {started} ranks, but this one sees {communicator.size}:"
+            " mpirun and the environment's MPI are different installations",
+            hint="use the environment's mpirun: . .venv/bin/activate; which mpirun",
+        )
+    return communicator

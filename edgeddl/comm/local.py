@@ -1,0 +1,179 @@
+"""Ranks without MPI: one process alone, or N threads of one process.
+
+Threads are for tests and for looking at many ranks in a debugger: sums are made in the order of
+ranks, so results are exact and repeatable.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from edgeddl import log
+from edgeddl.comm.communicator import Communicator, ReduceOperation
+from edgeddl.errors import CommunicationError
+
+Result = TypeVar("Result")
+
+
+class SingleCommunicator:
+    """One rank: nothing to send, nobody to wait for."""
+
+    rank = 0
+    size = 1
+
+    def __init__(self) -> None:
+        self.host = socket.gethostname()
+        self.hosts = [self.host]
+
+    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+        pass
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> None:
+        pass
+
+    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
+        receive[...] = send
+
+    def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
+        receive[0] = send
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        pass
+
+    def post_progress(self, count: int) -> None:
+        pass
+
+    def read_progress(self) -> list[tuple[int, float]]:
+        return [(0, 0.0)]
+
+    def abort(self, exit_code: int) -> NoReturn:
+        raise SystemExit(exit_code)
+
+    def close(self) -> None:
+        pass
+
+
+class ThreadGroup:
+    """What the ranks of one process share."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.barrier = threading.Barrier(size)
+        self.slots: list[Any] = [None] * size
+        self.progress = [(0, time.monotonic())] * size
+        self.aborted_by: int | None = None
+
+    def abort(self, rank: int) -> None:
+        if self.aborted_by is None:
+            self.aborted_by = rank
+        self.barrier.abort()
+
+
+class ThreadCommunicator:
+    """One of N ranks that are threads of one process."""
+
+    def __init__(self, group: ThreadGroup, rank: int) -> None:
+        self._group = group
+        self.rank = rank
+        self.size = group.size
+        self.host = f"thread-{rank}"
+        self.hosts = [f"thread-{other}" for other in range(group.size)]
+
+    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+        combine = np.add if operation == "sum" else np.maximum
+        result = array.copy()
+        for rank, other in enumerate(self._exchange(array)):
+            if rank == 0:
+                result[...] = other
+            else:
+                combine(result, other, out=result)
+        self._wait()  # everybody has read everybody's array
+        array[...] = result
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> None:
+        source = self._exchange(array)[root]
+        if self.rank != root:
+            array[...] = source
+        self._wait()
+
+    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
+        for rank, other in enumerate(self._exchange(send)):
+            receive[rank] = other[self.rank]
+        self._wait()
+
+    def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
+        for rank, other in enumerate(self._exchange(send)):
+            receive[rank] = other
+        self._wait()
+
+    def allgather(self, value: Any) -> list[Any]:
+        values = self._exchange(value)
+        self._wait()
+        return values
+
+    def barrier(self) -> None:
+        self._wait()
+
+    def post_progress(self, count: int) -> None:
+        self._group.progress[self.rank] = (count, time.monotonic())
+
+    def read_progress(self) -> list[tuple[int, float]]:
+        now = time.monotonic()
+        return [(count, now - heard) for count, heard in self._group.progress]
+
+    def abort(self, exit_code: int) -> NoReturn:
+        self._group.abort(self.rank)
+        raise CommunicationError(f"rank {self.rank} ended the job with exit code {exit_code}")
+
+    def close(self) -> None:
+        self._wait()
+
+    def _exchange(self, value: Any) -> list[Any]:
+        """Everybody's value; they may change again once everybody has passed the next `_wait`."""
+        self._group.slots[self.rank] = value
+        self._wait()
+        return list(self._group.slots)
+
+    def _wait(self) -> None:
+        try:
+            self._group.barrier.wait()
+        except threading.BrokenBarrierError:
+            raise CommunicationError(f"rank {self._group.aborted_by} ended the job") from None
+
+
+def run_ranks(size: int, work: Callable[[Communicator], Result]) -> list[Result]:
+    """Run `work` as `size` ranks in threads of this process; returns their results by rank.
+
+    The first rank that fails ends the others; its exception is raised here.
+    """
+    group = ThreadGroup(size)
+    results: list[Any] = [None] * size
+    failures: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        log.speak_as(rank, size, f"thread-{rank}")
+        try:
+            results[rank] = work(ThreadCommunicator(group, rank))
+        except BaseException as error:
+            failures.append(error)
+            group.abort(rank)
+
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rank-{rank}") for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results

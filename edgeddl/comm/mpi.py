@@ -1,0 +1,98 @@
+"""Ranks as MPI processes. The only module that imports mpi4py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, NoReturn
+
+import numpy as np
+from mpi4py import MPI
+
+from edgeddl.comm.communicator import ReduceOperation
+
+_OPERATIONS = {"sum": MPI.SUM, "max": MPI.MAX}
+
+
+class MPICommunicator:
+    """All ranks of the MPI job.
+
+    Collectives and the exchange of progress have communicators of their own: the watchdog's thread
+    may exchange progress while another thread waits in a collective (MPI_THREAD_MULTIPLE).
+    """
+
+    def __init__(self) -> None:
+        self._comm = MPI.COMM_WORLD.Dup()
+        self._board = _ProgressBoard(MPI.COMM_WORLD.Dup())
+        self.rank: int = self._comm.rank
+        self.size: int = self._comm.size
+        self.host: str = MPI.Get_processor_name()
+        self.hosts: list[str] = self._comm.allgather(self.host)
+
+    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+        self._comm.Allreduce(MPI.IN_PLACE, array, op=_OPERATIONS[operation])
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> None:
+        self._comm.Bcast(_as_bytes(array), root=root)
+
+    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
+        self._comm.Alltoall(_as_bytes(send), _as_bytes(receive))
+
+    def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
+        self._comm.Allgather(_as_bytes(send), _as_bytes(receive))
+
+    def allgather(self, value: Any) -> list[Any]:
+        return self._comm.allgather(value)
+
+    def barrier(self) -> None:
+        self._comm.Barrier()
+
+    def post_progress(self, count: int) -> None:
+        self._board.post(count)
+
+    def read_progress(self) -> list[tuple[int, float]]:
+        return self._board.read()
+
+    def abort(self, exit_code: int) -> NoReturn:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(exit_code)
+        os._exit(exit_code)  # not reached where MPI_Abort works
+
+    def close(self) -> None:
+        self._comm.Barrier()
+        self._board.read()  # no message may be left unreceived
+
+
+class _ProgressBoard:
+    """The last count heard from each rank, kept up to date by small point-to-point messages."""
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._comm = comm
+        now = time.monotonic()
+        self._heard = [(0, now) for _ in range(comm.size)]
+        self._others = [rank for rank in range(comm.size) if rank != comm.rank]
+        self._sends: dict[int, tuple[MPI.Request, np.ndarray]] = {}
+
+    def post(self, count: int) -> None:
+        self._heard[self._comm.rank] = (count, time.monotonic())
+        for rank in self._others:
+            # A rank that does not take its messages gets no more of them: they would pile up.
+            if rank in self._sends and not self._sends[rank][0].Test():
+                continue
+            message = np.array([count], np.int64)
+            self._sends[rank] = (self._comm.Isend(message, dest=rank), message)
+
+    def read(self) -> list[tuple[int, float]]:
+        status, message = MPI.Status(), np.zeros(1, np.int64)
+        while self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            self._comm.Recv(message, status.Get_source(), status.Get_tag())
+            self._heard[status.Get_source()] = (int(message[0]), time.monotonic())
+        now = time.monotonic()
+        return [(count, now - heard) for count, heard in self._heard]
+
+
+def _as_bytes(array: np.ndarray) -> list[Any]:
+    """The array as MPI sees any dtype, half precision too."""
+    return [array, MPI.BYTE]

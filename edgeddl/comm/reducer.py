@@ -1,0 +1,188 @@
+"""Sums gradients over all ranks while backward is still producing them.
+
+    main thread    backward ──gW──gW──gW──gW──gW──gW── wait ── update
+                               │       │          │     ▲
+    communication thread       └─bucket 0 ── bucket 1 ── bucket 2
+
+A function writes a gradient straight into its view of a flat bucket and calls `ready`. When the
+last gradient of a bucket is there, the bucket goes to the communication thread, which during a
+step is the only one to call collectives. Buckets leave in the order of the plan, so every rank
+sends the same ones in the same order whatever its timing.
+
+Gradients are summed, not averaged: each rank weighs its loss by its share of the images of the
+step, so the sum is the exact mean over all images also when ranks have different numbers of them.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.compression import BucketSum
+from edgeddl.errors import CommunicationError
+from edgeddl.log import start_thread
+
+
+class Reducer(Protocol):
+    """Takes a step's gradients (a gradient sink) and sums them over all ranks.
+
+    A step is begin_step, then for each micro-batch begin_backward ... end_backward, then wait.
+    """
+
+    bytes_sent: int
+
+    def begin_step(self, micro_batches: int) -> None:
+        """A new step with this many backward passes on this rank; none when it has no images."""
+
+    def send_scalars(self, scalars: np.ndarray) -> None:
+        """Sum a few numbers over all ranks; they are there after `wait`."""
+
+    def begin_backward(self) -> None:
+        """A backward pass begins."""
+
+    def view_for(self, parameter: Any) -> np.ndarray | None:
+        """Where to write a parameter's gradient."""
+
+    def ready(self, parameter: Any) -> None:
+        """A parameter's gradient is written."""
+
+    def end_backward(self, gradients: Mapping[str, np.ndarray | None]) -> None:
+        """A backward pass has ended; `gradients` are Chainer's, by name, for those not `ready`."""
+
+    def wait(self) -> None:
+        """Return when the arena's gradients are the sums over all ranks."""
+
+    def close(self) -> None:
+        """End the step's threads."""
+
+
+class BucketReducer:
+    """Buckets, summed by a communication thread while backward goes on."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        arena: Arena,
+        parameters: Mapping[str, Any],
+        bucket_sum: BucketSum,
+    ) -> None:
+        self.bytes_sent = 0
+        self._communicator = communicator
+        self._arena = arena
+        self._bucket_sum = bucket_sum
+        self._parameters = dict(parameters)  # kept alive: an id may be used again
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._views = {name: arena.gradient(name) for name in arena.names}
+        self._bucket_of = {
+            slot.spec.name: index
+            for index, bucket in enumerate(arena.plan.buckets)
+            for slot in bucket.slots
+        }
+        self._passes_left = 0
+        self._first_pass = True
+        self._written: dict[str, np.ndarray] = {}
+        self._missing: list[int] = []  # by bucket: gradients not there yet
+        self._launched = 0  # buckets handed to the communication thread
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._jobs_under_way = 0
+        self._thread = start_thread(self._communicate, "edgeddl-communication")
+
+    # The main thread
+
+    def begin_step(self, micro_batches: int) -> None:
+        self._passes_left = micro_batches
+        self._first_pass = True
+        self._missing = [len(bucket.slots) for bucket in self._arena.plan.buckets]
+        self._launched = 0
+        if micro_batches == 0:
+            self._arena.gradients.fill(0)
+            self._missing = [0] * len(self._missing)
+
+    def send_scalars(self, scalars: np.ndarray) -> None:
+        self._submit(partial(self._communicator.allreduce, scalars))
+
+    def begin_backward(self) -> None:
+        self._written = {}
+
+    def view_for(self, parameter: Any) -> np.ndarray | None:
+        name = self._names.get(id(parameter))
+        if name is None:
+            return None
+        if name in self._written:
+            raise CommunicationError(
+                f"parameter {name} is used more than once in the model's graph;"
+                " its first gradient may be on its way already",
+                hint="train this model with --communicator naive",
+            )
+        # A later pass adds to what the first has left in the bucket.
+        view = self._views[name] if self._first_pass else np.empty_like(self._views[name])
+        self._written[name] = view
+        return view
+
+    def ready(self, parameter: Any) -> None:
+        name = self._names[id(parameter)]
+        if not self._first_pass:
+            self._views[name] += self._written[name]
+        self._count_ready(name)
+
+    def end_backward(self, gradients: Mapping[str, np.ndarray | None]) -> None:
+        for name, view in self._views.items():
+            if name in self._written:
+                continue
+            gradient = gradients.get(name)
+            if self._first_pass:
+                view[...] = 0 if gradient is None else gradient
+            elif gradient is not None:
+                view += gradient
+            self._count_ready(name)
+        self._first_pass = False
+        self._passes_left -= 1
+
+    def wait(self) -> None:
+        self._launch_complete_buckets()
+        while self._jobs_under_way:
+            error = self._outcomes.get()
+            self._jobs_under_way -= 1
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _count_ready(self, name: str) -> None:
+        if self._passes_left == 1:
+            self._missing[self._bucket_of[name]] -= 1
+            self._launch_complete_buckets()
+
+    def _launch_complete_buckets(self) -> None:
+        buckets = self._arena.plan.buckets
+        while self._launched < len(buckets) and self._missing[self._launched] == 0:
+            bucket = self._arena.flat_gradient(buckets[self._launched])
+            self._submit(partial(self._sum_bucket, bucket))
+            self._launched += 1
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        self._jobs_under_way += 1
+        self._jobs.put(job)
+
+    # The communication thread
+
+    def _communicate(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except BaseException as error:  # comes out in wait()
+                self._outcomes.put(error)
+                return
+            self._outcomes.put(None)
+
+    def _sum_bucket(self, bucket: np.ndarray) -> None:
+        self.bytes_sent += self._bucket_sum(self._communicator, bucket)

@@ -1,0 +1,160 @@
+"""Names the ranks that have not arrived, instead of waiting for them without a word.
+
+MPI waits for ever for a rank that hangs, was stopped, or sits behind a cut cable. The watchdog is
+a thread on every rank that tells the others, now and then, how many collective operations this
+rank has begun. Who waits too long can so say who is behind and whether it still gives signs of
+life: first in a warning, then by ending the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from edgeddl.comm.communicator import Communicator, ReduceOperation
+from edgeddl.errors import CollectiveTimeout, CommunicationError
+from edgeddl.log import logger, start_thread
+
+# Signs of life are exchanged at least this often, and four times within the warning time.
+LONGEST_INTERVAL_SECONDS = 5.0
+
+
+class Watchdog:
+    """Watches one rank's collectives from a thread of its own."""
+
+    def __init__(
+        self, communicator: Communicator, *, warning_seconds: float, timeout_seconds: float
+    ) -> None:
+        self._communicator = communicator
+        self._warning_seconds = warning_seconds
+        self._timeout_seconds = timeout_seconds
+        self._interval = min(warning_seconds / 4, LONGEST_INTERVAL_SECONDS)
+        self._begun = 0
+        self._waiting: tuple[str, float] | None = None
+        self._warned = False
+        self._timeout: CollectiveTimeout | None = None
+        self._closed = threading.Event()
+        self._thread = start_thread(self._watch, "edgeddl-watchdog")
+
+    @contextlib.contextmanager
+    def collective(self, name: str) -> Iterator[None]:
+        """A collective operation is under way in this block."""
+        self._begun += 1
+        self._warned = False
+        self._waiting = (name, time.monotonic())
+        try:
+            yield
+        except Exception as error:
+            raise self._timeout or error from None
+        finally:
+            self._waiting = None
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._interval):
+            self._communicator.post_progress(self._begun)
+            progress = self._communicator.read_progress()
+            waiting = self._waiting
+            if waiting:
+                name, since = waiting
+                self._judge(name, time.monotonic() - since, progress)
+
+    def _judge(self, name: str, waited: float, progress: list[tuple[int, float]]) -> None:
+        arrived = [rank for rank, (count, _) in enumerate(progress) if count >= self._begun]
+        # One of those who wait speaks for all; the rest only act should it be unable to.
+        speaks = self._communicator.rank == min(arrived, default=self._communicator.rank)
+        if waited > self._timeout_seconds + (0 if speaks else 2 * self._interval):
+            self._end_job(name, waited, progress)
+        elif waited > self._warning_seconds and speaks and not self._warned:
+            self._warned = True
+            logger.warning(
+                "waited %.0f s in %s; %s", waited, name, self._describe_missing(progress)
+            )
+
+    def _end_job(self, name: str, waited: float, progress: list[tuple[int, float]]) -> None:
+        self._timeout = CollectiveTimeout(
+            f"gave up after {waited:.0f} s in {name}; {self._describe_missing(progress)}",
+            ranks=self._missing(progress),
+            hint="look at these hosts (power, network, memory); the run goes on from its last"
+            " checkpoint with --resume auto. Slow boards need a larger --stall-timeout-seconds.",
+        )
+        logger.error("%s", self._timeout)
+        self._closed.set()
+        with contextlib.suppress(CommunicationError):  # raised where ranks are threads
+            self._communicator.abort(self._timeout.exit_code)
+
+    def _missing(self, progress: list[tuple[int, float]]) -> tuple[int, ...]:
+        return tuple(rank for rank, (count, _) in enumerate(progress) if count < self._begun)
+
+    def _describe_missing(self, progress: list[tuple[int, float]]) -> str:
+        missing = self._missing(progress)
+        if not missing:
+            return "all ranks have arrived: the network between them is slow or cut"
+        hosts = self._communicator.hosts
+        return "not arrived: " + ", ".join(
+            f"rank {rank} on {hosts[rank]} ({self._sign_of_life(progress[rank][1])})"
+            for rank in missing
+        )
+
+    def _sign_of_life(self, heard_seconds_ago: float) -> str:
+        if heard_seconds_ago > 3 * self._interval:
+            return f"no sign of life for {heard_seconds_ago:.0f} s"
+        return "alive, but busy or hanging"
+
+
+class WatchedCommunicator:
+    """A communicator whose every collective is under a watchdog's eyes."""
+
+    def __init__(self, communicator: Communicator, watchdog: Watchdog) -> None:
+        self._inner = communicator
+        self._watchdog = watchdog
+        self.rank = communicator.rank
+        self.size = communicator.size
+        self.host = communicator.host
+        self.hosts = communicator.hosts
+
+    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+        with self._watchdog.collective("all-reduce"):
+            self._inner.allreduce(array, operation)
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> None:
+        with self._watchdog.collective("broadcast"):
+            self._inner.broadcast(array, root)
+
+    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
+        with self._watchdog.collective("all-to-all"):
+            self._inner.alltoall(send, receive)
+
+    def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
+        with self._watchdog.collective("all-gather"):
+            self._inner.allgather_array(send, receive)
+
+    def allgather(self, value: Any) -> list[Any]:
+        with self._watchdog.collective("all-gather"):
+            return self._inner.allgather(value)
+
+    def barrier(self) -> None:
+        with self._watchdog.collective("barrier"):
+            self._inner.barrier()
+
+    def post_progress(self, count: int) -> None:
+        self._inner.post_progress(count)
+
+    def read_progress(self) -> list[tuple[int, float]]:
+        return self._inner.read_progress()
+
+    def abort(self, exit_code: int) -> NoReturn:
+        self._inner.abort(exit_code)
+
+    def close(self) -> None:
+        with self._watchdog.collective("close"):
+            self._inner.close()
+        self._watchdog.close()

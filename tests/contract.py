@@ -1,0 +1,219 @@
+"""What every communicator must do, written once.
+
+Unit tests run this over threads; `mpirun -n N python -m tests.contract` runs it over MPI. Each
+check is a function of a communicator that all ranks call. Rank r contributes values made from r,
+so what must come out is known for any number of ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from edgeddl.comm.agreement import check_agreement, together
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import ParameterSpec, plan_buckets
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.compression import COMPRESSIONS, optimal_bytes
+from edgeddl.comm.connect import connect
+from edgeddl.comm.naive import NaiveReducer
+from edgeddl.comm.reducer import BucketReducer
+from edgeddl.errors import ConfigError, EdgeddlError, RankDisagreement
+
+Check = Callable[[Communicator], None]
+
+LENGTHS = (1, 2, 7, 1000, 100_003)
+
+
+def check_identity(comm: Communicator) -> None:
+    assert 0 <= comm.rank < comm.size
+    assert len(comm.hosts) == comm.size
+    assert comm.hosts[comm.rank] == comm.host
+
+
+def check_allreduce_sum(comm: Communicator) -> None:
+    for dtype in (np.float32, np.float64, np.int64):
+        for length in LENGTHS:
+            array = np.full(length, comm.rank, dtype)
+            comm.allreduce(array)
+            np.testing.assert_array_equal(array, comm.size * (comm.size - 1) // 2)
+
+
+def check_allreduce_max(comm: Communicator) -> None:
+    array = np.array([comm.rank, -comm.rank], np.float32)
+    comm.allreduce(array, "max")
+    np.testing.assert_array_equal(array, [comm.size - 1, 0])
+
+
+def check_allreduce_gives_all_ranks_the_same_bits(comm: Communicator) -> None:
+    array = np.random.default_rng(comm.rank).normal(size=10_001).astype(np.float32)
+    comm.allreduce(array)
+    everybody = np.zeros((comm.size, array.size), np.float32)
+    comm.allgather_array(array, everybody)
+    assert all(row.tobytes() == array.tobytes() for row in everybody)
+
+
+def check_broadcast(comm: Communicator) -> None:
+    for root in {0, comm.size - 1}:
+        for dtype in (np.float16, np.float32, np.uint8):
+            array = np.full(1001, comm.rank, dtype)
+            comm.broadcast(array, root)
+            np.testing.assert_array_equal(array, root)
+
+
+def check_alltoall(comm: Communicator) -> None:
+    columns = np.arange(comm.size)
+    send = np.repeat((100 * comm.rank + columns)[:, None], 5, axis=1).astype(np.float16)
+    receive = np.zeros_like(send)
+    comm.alltoall(send, receive)
+    np.testing.assert_array_equal(receive, (100 * columns + comm.rank)[:, None] * np.ones(5))
+
+
+def check_allgather_array(comm: Communicator) -> None:
+    receive = np.zeros((comm.size, 3), np.float16)
+    comm.allgather_array(np.full(3, comm.rank, np.float16), receive)
+    np.testing.assert_array_equal(receive, np.arange(comm.size)[:, None] * np.ones(3))
+
+
+def check_allgather_of_values(comm: Communicator) -> None:
+    values = comm.allgather({"rank": comm.rank})
+    assert values == [{"rank": rank} for rank in range(comm.size)]
+
+
+def check_progress_reaches_the_others(comm: Communicator) -> None:
+    comm.post_progress(comm.rank + 10)
+    comm.barrier()
+    for _ in range(1000):
+        counts = [count for count, _ in comm.read_progress()]
+        if comm.size == 1 or counts == [rank + 10 for rank in range(comm.size)]:
+            break
+    else:
+        raise AssertionError(f"heard {counts}")
+    comm.barrier()
+
+
+def check_compressions_sum(comm: Communicator) -> None:
+    """Half precision rounds each addend and the sum once: 2**-11 of the largest addend each."""
+    for kind, tolerance in (("none", 1e-6), ("fp16", 2.0**-11)):
+        bucket_sum = COMPRESSIONS[kind]()
+        for length in LENGTHS:
+            parts = [_gradient(rank, length) for rank in range(comm.size)]
+            bucket = parts[comm.rank].copy()
+            sent = bucket_sum(comm, bucket)
+            limit = tolerance * (sum(abs(part).max() for part in parts) * 2 + 1e-30)
+            assert np.abs(bucket - np.sum(parts, axis=0, dtype=np.float64)).max() <= limit, kind
+            assert (sent > 0) == (comm.size > 1)
+
+
+def check_half_precision_sends_half(comm: Communicator) -> None:
+    bucket = np.ones(100_000, np.float32)
+    full = COMPRESSIONS["none"]()(comm, bucket.copy())
+    half = COMPRESSIONS["fp16"]()(comm, bucket.copy())
+    assert full == optimal_bytes(bucket.nbytes, comm.size)
+    assert abs(half - full / 2) <= 16 * comm.size  # the scale in front of each message
+
+
+def check_half_precision_keeps_extremes(comm: Communicator) -> None:
+    """Far outside half precision's own range of 6e-8 to 65504."""
+    for value in (1e-30, 1e-10, 1e10, 1e30):
+        bucket = np.full(101, value, np.float32)
+        COMPRESSIONS["fp16"]()(comm, bucket)
+        np.testing.assert_allclose(bucket, value * comm.size, rtol=2e-3)
+    for value in (np.inf, np.nan):
+        bucket = np.zeros(101, np.float32)
+        bucket[50] = value
+        COMPRESSIONS["fp16"]()(comm, bucket)
+        np.testing.assert_equal(bucket[50], np.float32(value))
+
+
+def check_reducers_agree(comm: Communicator) -> None:
+    """The bucketed reducer gives what the naive one gives, also over several micro-batches."""
+    for passes in (0, 1, 3):
+        naive, bucketed = (_reduce(comm, kind, passes) for kind in ("naive", "bucketed"))
+        expected = sum(
+            _gradient(1000 * number + rank, 57).sum()
+            for number in range(passes)
+            for rank in range(comm.size)
+        )
+        np.testing.assert_allclose(naive, bucketed, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(naive.sum(), expected, rtol=1e-3, atol=1e-6)
+
+
+def check_agreement_names_the_difference(comm: Communicator) -> None:
+    check_agreement(comm, {"lr": "0.1"})
+    if comm.size == 1:
+        return
+    facts = {"model": "resnet18", "lr": "0.2" if comm.rank == comm.size - 1 else "0.1"}
+    with pytest.raises(RankDisagreement) as caught:
+        check_agreement(comm, facts)
+    assert f"0.2 on rank {comm.size - 1}" in str(caught.value)
+    assert "model" not in str(caught.value)
+
+
+def check_failure_of_one_rank_is_raised_by_all(comm: Communicator) -> None:
+    assert together(comm, lambda: comm.rank) == comm.rank
+
+    def fail() -> None:
+        if comm.rank == comm.size - 1:
+            raise ConfigError("no such file")
+
+    with pytest.raises(EdgeddlError, match="no such file") as caught:
+        together(comm, fail)
+    assert caught.value.on_all_ranks
+
+
+CONTRACT: list[Check] = [
+    check for name, check in list(globals().items()) if name.startswith("check_")
+]
+CONTRACT.remove(check_agreement)
+
+
+def _gradient(seed: int, length: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(scale=1e-3, size=length).astype(np.float32)
+
+
+def _reduce(comm: Communicator, kind: str, passes: int) -> np.ndarray:
+    """A step of a model of three parameters, of which the last bypasses the sink."""
+    shapes = {"W": (5, 3, 2, 1), "b": (7,), "late": (20,)}
+    specs = [ParameterSpec(n, s, (2, 3, 1, 0) if len(s) == 4 else (0,)) for n, s in shapes.items()]
+    arena = Arena(plan_buckets(specs, bucket_bytes=64))
+    parameters = {name: object() for name in shapes}
+    bucket_sum = COMPRESSIONS["none"]()
+    reducer = (
+        NaiveReducer(comm, arena, bucket_sum)
+        if kind == "naive"
+        else BucketReducer(comm, arena, parameters, bucket_sum)
+    )
+    scalars = np.array([comm.rank, 1.0])
+    reducer.begin_step(passes)
+    reducer.send_scalars(scalars)
+    for number in range(passes):
+        values = np.split(_gradient(1000 * number + comm.rank, 57), [30, 37])
+        gradients = {n: v.reshape(shapes[n]) for n, v in zip(shapes, values, strict=True)}
+        reducer.begin_backward()
+        for name in ("W", "b"):
+            view = reducer.view_for(parameters[name])
+            if view is not None:
+                view[...] = gradients[name]
+                reducer.ready(parameters[name])
+        reducer.end_backward(gradients)
+    reducer.wait()
+    reducer.close()
+    np.testing.assert_array_equal(scalars, [comm.size * (comm.size - 1) / 2, comm.size])
+    return np.concatenate([arena.gradient(name).ravel() for name in shapes])
+
+
+def main() -> None:
+    communicator = connect()
+    for check in CONTRACT:
+        check(communicator)
+    if communicator.rank == 0:
+        print(f"{len(CONTRACT)} checks hold on {communicator.size} ranks")
+    communicator.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""How gradients are cut into buckets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, ParameterSpec, plan_buckets
+
+
+def specs_of(counts: list[int]) -> list[ParameterSpec]:
+    return [ParameterSpec(f"p{index}", (count,), (0,)) for index, count in enumerate(counts)]
+
+
+@given(st.lists(st.integers(0, 5000), max_size=40), st.integers(1, 20_000))
+def test_every_parameter_has_its_place(counts: list[int], bucket_bytes: int) -> None:
+    plan = plan_buckets(specs_of(counts), bucket_bytes)
+    assert [slot.spec.count for slot in plan.slots] == counts
+    assert all(slot.start % ALIGNMENT == 0 for slot in plan.slots)
+    # Buckets cover the buffer without gap or overlap.
+    edges = [0, *(bucket.stop for bucket in plan.buckets)]
+    assert [bucket.start for bucket in plan.buckets] == edges[:-1]
+    assert edges[-1] == plan.length
+    for bucket in plan.buckets:
+        assert bucket.slots
+        assert all(bucket.start <= slot.start <= slot.stop <= bucket.stop for slot in bucket.slots)
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(64, 20_000))
+def test_only_a_single_parameter_may_exceed_a_bucket(counts: list[int], bucket_bytes: int) -> None:
+    for bucket in plan_buckets(specs_of(counts), bucket_bytes).buckets:
+        padding = ALIGNMENT * ITEM_BYTES
+        fits = (bucket.stop - bucket.start) * ITEM_BYTES < bucket_bytes + padding
+        assert fits or len(bucket.slots) == 1
+
+
+def test_the_last_bucket_is_small() -> None:
+    plan = plan_buckets(specs_of([1024] * 16), bucket_bytes=4 * 4096)
+    sizes = [len(bucket.slots) for bucket in plan.buckets]
+    assert sizes == [4, 4, 4, 3, 1]
+
+
+def test_no_parameters() -> None:
+    plan = plan_buckets([], 1024)
+    assert plan.length == 0
+    assert plan.buckets == ()
+
+
+def test_digest_tells_plans_apart() -> None:
+    plans = [
+        plan_buckets(specs_of([10, 20]), 1024),
+        plan_buckets(specs_of([10, 21]), 1024),
+        plan_buckets(specs_of([10, 20]), 64),
+        plan_buckets([ParameterSpec("p0", (10,), (0,)), ParameterSpec("other", (20,), (0,))], 1024),
+    ]
+    assert len({plan.digest() for plan in plans}) == len(plans)
+    assert plans[0].digest() == plan_buckets(specs_of([10, 20]), 1024).digest()

@@ -1,0 +1,134 @@
+"""When buckets leave, and what happens when something goes wrong on the way."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import ParameterSpec, plan_buckets
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.local import SingleCommunicator
+from edgeddl.comm.reducer import BucketReducer
+from edgeddl.errors import CommunicationError
+
+
+class Recorder:
+    """A bucket sum that remembers which buckets came, and signals each."""
+
+    def __init__(self) -> None:
+        self.sums: list[float] = []
+        self.arrived = threading.Semaphore(0)
+
+    def __call__(self, communicator: Communicator, bucket: np.ndarray) -> int:
+        self.sums.append(float(bucket.sum()))
+        self.arrived.release()
+        return bucket.nbytes
+
+
+def make_reducer(bucket_sum: Any) -> tuple[BucketReducer, dict[str, object], Arena]:
+    """Three parameters, each a bucket of its own."""
+    specs = [ParameterSpec(name, (16,), (0,)) for name in "abc"]
+    arena = Arena(plan_buckets(specs, bucket_bytes=64))
+    parameters: dict[str, object] = {name: object() for name in "abc"}
+    return BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum), parameters, arena
+
+
+def produce(reducer: BucketReducer, parameter: object, value: float) -> None:
+    view = reducer.view_for(parameter)
+    assert view is not None
+    view[...] = value
+    reducer.ready(parameter)
+
+
+def test_a_bucket_leaves_while_backward_goes_on() -> None:
+    recorder = Recorder()
+    reducer, parameters, _ = make_reducer(recorder)
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    produce(reducer, parameters["a"], 1)
+    assert recorder.arrived.acquire(timeout=10)  # before the others exist
+    produce(reducer, parameters["b"], 2)
+    produce(reducer, parameters["c"], 3)
+    reducer.end_backward({})
+    reducer.wait()
+    assert recorder.sums == [16, 32, 48]
+    assert reducer.bytes_sent == 3 * 64
+    reducer.close()
+
+
+def test_buckets_leave_in_the_order_of_the_plan_whatever_is_ready_first() -> None:
+    recorder = Recorder()
+    reducer, parameters, _ = make_reducer(recorder)
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    for name, value in (("c", 3), ("b", 2), ("a", 1)):
+        produce(reducer, parameters[name], value)
+    reducer.end_backward({})
+    reducer.wait()
+    assert recorder.sums == [16, 32, 48]
+    reducer.close()
+
+
+def test_only_the_last_micro_batch_sends() -> None:
+    recorder = Recorder()
+    reducer, parameters, arena = make_reducer(recorder)
+    reducer.begin_step(2)
+    for value in (1, 10):
+        reducer.begin_backward()
+        for name in "abc":
+            produce(reducer, parameters[name], value)
+        reducer.end_backward({})
+    reducer.wait()
+    assert recorder.sums == [16 * 11] * 3
+    np.testing.assert_array_equal(arena.gradient("b"), 11)
+    reducer.close()
+
+
+def test_a_parameter_without_gradient_counts_as_zero() -> None:
+    recorder = Recorder()
+    reducer, parameters, arena = make_reducer(recorder)
+    arena.gradients.fill(99)
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    produce(reducer, parameters["a"], 1)
+    reducer.end_backward({"b": None, "c": np.full(16, 3, np.float32)})
+    reducer.wait()
+    assert recorder.sums == [16, 0, 48]
+    reducer.close()
+
+
+def test_a_foreign_parameter_is_left_to_chainer() -> None:
+    reducer, _, _ = make_reducer(Recorder())
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    assert reducer.view_for(object()) is None
+    reducer.end_backward({})
+    reducer.wait()
+    reducer.close()
+
+
+def test_a_parameter_used_twice_is_refused() -> None:
+    reducer, parameters, _ = make_reducer(Recorder())
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    produce(reducer, parameters["a"], 1)
+    with pytest.raises(CommunicationError, match="parameter a is used more than once"):
+        reducer.view_for(parameters["a"])
+
+
+def test_the_threads_error_comes_out_in_wait() -> None:
+    def fail(communicator: Communicator, bucket: np.ndarray) -> int:
+        raise ConnectionResetError("cable pulled")
+
+    reducer, parameters, _ = make_reducer(fail)
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    for name in "abc":
+        produce(reducer, parameters[name], 1)
+    reducer.end_backward({})
+    with pytest.raises(ConnectionResetError, match="cable pulled"):
+        reducer.wait()
