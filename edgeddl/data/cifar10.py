@@ -1,0 +1,213 @@
+"""CIFAR-10 from the official archives, binary or Python version, packed or unpacked.
+
+Source: https://www.cs.toronto.edu/~kriz/cifar.html. Both versions hold six files of 10,000 images;
+an image is a label and 3072 bytes, the red, green and blue planes one after another.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeddl.data.images import CHANNELS, IMAGE_SIZE, ImageSet, Int32s, UInt8s
+from edgeddl.data.pickle_reader import read_pickled_dict
+from edgeddl.errors import DataError
+
+CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+# Of the 50,000 training images, as fractions of 255.
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2470, 0.2435, 0.2616)
+
+# In the order of preference: what needs no unpacking first.
+FOLDER_NAMES = ("cifar-10-batches-bin", "cifar-10-batches-py")
+ARCHIVE_NAMES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
+
+_PIXEL_BYTES = CHANNELS * IMAGE_SIZE * IMAGE_SIZE
+_RECORD_BYTES = 1 + _PIXEL_BYTES
+_HINT_DAMAGED = "remove it and get the archive again: python -m edgeddl data fetch cifar10"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the files hold; other numbers than the official ones are for tests."""
+
+    images_per_file: int = 10_000
+    train_files: int = 5
+
+    @property
+    def batches(self) -> tuple[str, ...]:
+        """Names of the files, in the binary version followed by .bin; the last is for testing."""
+        train = (f"data_batch_{number}" for number in range(1, self.train_files + 1))
+        return (*train, "test_batch")
+
+    @property
+    def train_count(self) -> int:
+        return self.images_per_file * self.train_files
+
+    @property
+    def test_count(self) -> int:
+        return self.images_per_file
+
+
+OFFICIAL = Layout()
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file in a folder or in an archive."""
+
+    name: str
+    where: str
+    size: int
+    read: Callable[[], bytes]
+
+
+def load_cifar10(
+    search_folders: Sequence[Path], layout: Layout = OFFICIAL
+) -> tuple[ImageSet, ImageSet]:
+    """Images to train on and to test with, from the first place that has CIFAR-10.
+
+    A place is a folder that holds an official archive or an unpacked one, or is itself one of them.
+    """
+    path = _find(search_folders, layout)
+    count = layout.train_count + layout.test_count
+    images = np.empty((count, IMAGE_SIZE, IMAGE_SIZE, CHANNELS), dtype=np.uint8)
+    labels = np.empty(count, dtype=np.int32)
+    with _naming_damage(path):
+        _read_batches(path, layout, images, labels)
+    split = layout.train_count
+    return ImageSet(images[:split], labels[:split]), ImageSet(images[split:], labels[split:])
+
+
+def _find(search_folders: Sequence[Path], layout: Layout) -> Path:
+    folders = [folder.expanduser() for folder in search_folders]
+    for folder in folders:
+        with _naming_damage(folder):
+            for candidate in (folder, *(folder / name for name in (*FOLDER_NAMES, *ARCHIVE_NAMES))):
+                if candidate.is_file() or _list_batches(candidate, layout):
+                    return candidate
+    places = ", ".join(f"{folder}{'' if folder.exists() else ' (absent)'}" for folder in folders)
+    raise DataError(
+        f"CIFAR-10 was not found in {places}; "
+        f"looked for {', '.join((*FOLDER_NAMES, *ARCHIVE_NAMES))}",
+        hint="get it with: python -m edgeddl data fetch cifar10\n"
+        "        or try without it: --dataset shapes",
+    )
+
+
+def _list_batches(folder: Path, layout: Layout) -> list[Path]:
+    """The batch files in a folder, of either version."""
+    names = (f"{batch}{suffix}" for batch in layout.batches for suffix in (".bin", ""))
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def _read_batches(path: Path, layout: Layout, images: UInt8s, labels: Int32s) -> None:
+    missing = dict.fromkeys(layout.batches)
+    suffix = ""
+    for file in _files_in_archive(path) if path.is_file() else _files_in_folder(path, layout):
+        batch = file.name.removesuffix(".bin")
+        if batch not in missing:
+            continue
+        suffix = file.name.removeprefix(batch)
+        batch_labels, planes = (_decode_binary if suffix else _decode_python)(file, layout)
+        start = layout.batches.index(batch) * layout.images_per_file
+        part = slice(start, start + layout.images_per_file)
+        labels[part] = batch_labels
+        images[part] = planes.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
+        del missing[batch]
+    if missing:
+        names = ", ".join(f"{batch}{suffix}" for batch in missing)
+        raise DataError(f"{path} lacks {names} of CIFAR-10", hint=_HINT_DAMAGED)
+
+
+def _files_in_folder(folder: Path, layout: Layout) -> Iterator[_File]:
+    for path in _list_batches(folder, layout):
+        yield _File(path.name, str(path), path.stat().st_size, path.read_bytes)
+
+
+def _files_in_archive(path: Path) -> Iterator[_File]:
+    """The files of a tar.gz in its own order: going back would mean to unpack anew."""
+    with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+        for member in archive:
+            contents = archive.extractfile(member)
+            if contents is not None:
+                where = f"{member.name} in {path}"
+                yield _File(PurePosixPath(member.name).name, where, member.size, contents.read)
+        while stream.read(2**20):  # gzip compares its checksum at the very end
+            pass
+
+
+def _decode_binary(file: _File, layout: Layout) -> tuple[UInt8s, UInt8s]:
+    expected = layout.images_per_file * _RECORD_BYTES
+    if file.size != expected:
+        raise DataError(
+            f"{file.where}: expected {expected:,} bytes, found {file.size:,}", hint=_HINT_DAMAGED
+        )
+    records = np.frombuffer(file.read(), dtype=np.uint8).reshape(-1, _RECORD_BYTES)
+    labels = records[:, 0]
+    _check_labels(file, labels)
+    return labels, records[:, 1:]
+
+
+def _decode_python(file: _File, layout: Layout) -> tuple[UInt8s, UInt8s]:
+    contents = read_pickled_dict(file.read(), file.where)
+    labels = _read_label_list(file, contents.get("labels"), layout)
+    planes = contents.get("data")
+    expected = (layout.images_per_file, _PIXEL_BYTES)
+    if not isinstance(planes, np.ndarray) or planes.shape != expected:
+        found = planes.shape if isinstance(planes, np.ndarray) else type(planes).__name__
+        raise DataError(
+            f"{file.where}: expected 'data' of shape {expected}, found {found}", hint=_HINT_DAMAGED
+        )
+    return labels, planes
+
+
+def _read_label_list(file: _File, labels: Any, layout: Layout) -> UInt8s:
+    expected = layout.images_per_file
+    if not isinstance(labels, list) or len(labels) != expected:
+        found = f"{len(labels):,}" if isinstance(labels, list) else type(labels).__name__
+        raise DataError(
+            f"{file.where}: expected {expected:,} 'labels', found {found}", hint=_HINT_DAMAGED
+        )
+    whole = np.array([label if isinstance(label, int) else -1 for label in labels], dtype=object)
+    _check_labels(file, whole)
+    return whole.astype(np.uint8)
+
+
+def _check_labels(file: _File, labels: npt.NDArray[Any]) -> None:
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(CLASSES)))
+    if len(wrong):
+        raise DataError(
+            f"{file.where}: image {wrong[0]:,} has label {labels[wrong[0]]}, "
+            f"expected 0 to {len(CLASSES) - 1}",
+            hint=_HINT_DAMAGED,
+        )
+
+
+@contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    """What reading can fail with, as an error that names the file."""
+    try:
+        yield
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise DataError(f"{path} cannot be read: {error}", hint=_HINT_DAMAGED) from error

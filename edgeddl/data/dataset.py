@@ -1,0 +1,129 @@
+"""A data set in memory, and the way from its name to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgeddl.data import cifar10, shapes
+from edgeddl.data.images import Float32s, ImageSet
+from edgeddl.data.locations import default_data_dir
+from edgeddl.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images to train on and to test with.
+
+    mean, std: of each channel of the training images, as fractions of 255; those of the whole set
+        also where limits leave a part of it, so that a limited run normalises in the same way.
+    fingerprint: of the contents in use; ranks compare it.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: ImageSet
+    test: ImageSet
+    mean: Float32s
+    std: Float32s
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How a data set is had: `load(data_dir, train_count, test_count)`."""
+
+    classes: tuple[str, ...]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    train_count: int
+    test_count: int
+    load: Callable[[Path | None, int, int], tuple[ImageSet, ImageSet]]
+
+
+def _load_cifar10(
+    data_dir: Path | None, train_count: int, test_count: int
+) -> tuple[ImageSet, ImageSet]:
+    folder = default_data_dir(None) if data_dir is None else data_dir
+    train, test = cifar10.load_cifar10([folder])
+    return train.first(train_count), test.first(test_count)
+
+
+def _generate_shapes(
+    data_dir: Path | None, train_count: int, test_count: int
+) -> tuple[ImageSet, ImageSet]:
+    return shapes.generate("train", train_count), shapes.generate("test", test_count)
+
+
+_SOURCES = {
+    "cifar10": _Source(
+        classes=cifar10.CLASSES,
+        mean=cifar10.MEAN,
+        std=cifar10.STD,
+        train_count=cifar10.OFFICIAL.train_count,
+        test_count=cifar10.OFFICIAL.test_count,
+        load=_load_cifar10,
+    ),
+    "shapes": _Source(
+        classes=shapes.CLASSES,
+        mean=shapes.MEAN,
+        std=shapes.STD,
+        train_count=shapes.COUNTS["train"],
+        test_count=shapes.COUNTS["test"],
+        load=_generate_shapes,
+    ),
+}
+
+DATASET_NAMES = tuple(_SOURCES)
+
+
+def load_dataset(
+    name: str,
+    *,
+    data_dir: Path | None = None,
+    limit_train: int | None = None,
+    limit_test: int | None = None,
+) -> Dataset:
+    """The data set of this name; limits take the first images only."""
+    source = _find_source(name)
+    train_count = _apply_limit(f"{name}: limit_train", limit_train, source.train_count)
+    test_count = _apply_limit(f"{name}: limit_test", limit_test, source.test_count)
+    train, test = source.load(data_dir, train_count, test_count)
+    return Dataset(
+        name=name,
+        classes=source.classes,
+        train=train,
+        test=test,
+        mean=np.array(source.mean, dtype=np.float32),
+        std=np.array(source.std, dtype=np.float32),
+        fingerprint=compute_fingerprint(train, test),
+    )
+
+
+def _find_source(name: str) -> _Source:
+    if name not in _SOURCES:
+        known = ", ".join(DATASET_NAMES)
+        raise DataError(f"unknown data set {name!r}", hint=f"there are: {known}")
+    return _SOURCES[name]
+
+
+def _apply_limit(what: str, limit: int | None, available: int) -> int:
+    if limit is None:
+        return available
+    if not 1 <= limit <= available:
+        raise DataError(f"{what} is {limit:,}; expected 1 to {available:,} images")
+    return limit
+
+
+def compute_fingerprint(*parts: ImageSet) -> str:
+    """64 bits that differ, for all practical purposes, when any image or label does."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{len(part)}:".encode())
+        digest.update(np.ascontiguousarray(part.images).data)
+        digest.update(part.labels.astype("<i4").data)
+    return digest.hexdigest()[:16]

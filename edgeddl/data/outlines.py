@@ -1,0 +1,99 @@
+"""The shapes of the generated data set, as distances from their outlines.
+
+A function takes the coordinates (u, v) of points in a frame where the shape fills about the circle
+of radius 1, and gives how far outside the outline each point lies: negative inside, 0 on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgeddl.data.images import Float32s
+
+Outline = Callable[[Float32s, Float32s], Float32s]
+
+
+def _radius(u: Float32s, v: Float32s) -> Float32s:
+    return np.sqrt(u * u + v * v)
+
+
+def _box(u: Float32s, v: Float32s, width: float, height: float) -> Float32s:
+    return np.maximum(abs(u) - width, abs(v) - height)
+
+
+def disc(u: Float32s, v: Float32s) -> Float32s:
+    return _radius(u, v) - 0.85
+
+
+def ring(u: Float32s, v: Float32s) -> Float32s:
+    return abs(_radius(u, v) - 0.72) - 0.2
+
+
+def square(u: Float32s, v: Float32s) -> Float32s:
+    return _box(u, v, 0.75, 0.75)
+
+
+def frame(u: Float32s, v: Float32s) -> Float32s:
+    return abs(_box(u, v, 0.64, 0.64)) - 0.17
+
+
+def triangle(u: Float32s, v: Float32s) -> Float32s:
+    """Inside three lines at 120 degrees to each other."""
+    outermost: Float32s = np.maximum(abs(u) * 0.8660254 + v * 0.5, -v)
+    return outermost - 0.5
+
+
+def cross(u: Float32s, v: Float32s) -> Float32s:
+    """A standing and a lying bar."""
+    return np.minimum(_box(u, v, 0.92, 0.27), _box(u, v, 0.27, 0.92))
+
+
+def star(u: Float32s, v: Float32s) -> Float32s:
+    """A pentagram: inside at least four of the five lines at 72 degrees to each other."""
+    across, along = abs(u), v
+    lines = np.stack(
+        [
+            -along,
+            across * 0.9510565 - along * 0.3090170,
+            across * -0.9510565 - along * 0.3090170,
+            across * 0.5877853 + along * 0.8090170,
+            across * -0.5877853 + along * 0.8090170,
+        ]
+    )
+    lines.sort(axis=0)
+    return lines[-2] - 0.33
+
+
+def crescent(u: Float32s, v: Float32s) -> Float32s:
+    """A disc without another one that covers most of it."""
+    return np.maximum(_radius(u, v) - 0.92, 0.75 - _radius(u - 0.45, v))
+
+
+def bars(u: Float32s, v: Float32s) -> Float32s:
+    """Three bars side by side."""
+    across = abs(u)
+    return np.maximum(np.minimum(across, abs(across - 0.64)) - 0.17, abs(v) - 0.82)
+
+
+def hourglass(u: Float32s, v: Float32s) -> Float32s:
+    """Two triangles, tip to tip."""
+    return np.maximum((abs(u) - abs(v)) * 0.7071068 - 0.05, abs(v) - 0.82)
+
+
+OUTLINES: dict[str, Outline] = {
+    outline.__name__: outline
+    for outline in (
+        disc,
+        ring,
+        square,
+        frame,
+        triangle,
+        cross,
+        star,
+        crescent,
+        bars,
+        hourglass,
+    )
+}
