@@ -1,0 +1,98 @@
+"""python -m edgeddl: what this machine has, and data sets. Training is python -m edgeddl.train."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgeddl import log, machine
+from edgeddl.config import data_folder_from_environment
+from edgeddl.errors import EdgeddlError
+from edgeddl.table import render_facts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    log.configure()
+    options = build_parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except EdgeddlError as error:
+        log.logger.error("%s", error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m edgeddl",
+        description="Training is started by: [mpirun -np N] python -m edgeddl.train",
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    info = commands.add_parser("info", help="what this machine and this installation are")
+    info.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    info.set_defaults(run=print_info)
+    data = commands.add_parser("data", help="get data sets and check them").add_subparsers(
+        required=True, metavar="action"
+    )
+    for name, run, text in (
+        ("fetch", fetch_data, "download a data set; an interrupted download is resumed"),
+        ("check", check_data, "read a data set and say what is in it"),
+    ):
+        action = data.add_parser(name, help=text)
+        action.add_argument("dataset", choices=("cifar10",))
+        action.add_argument(
+            "--data-dir",
+            type=Path,
+            metavar="DIR",
+            help="where it is kept (default: $EDGEDDL_DATA, then the cache folder)",
+        )
+        action.set_defaults(run=run)
+    return parser
+
+
+def print_info(options: argparse.Namespace) -> None:
+    facts = {
+        **machine.versions(),
+        "blas": machine.blas_name(),
+        "cpu": machine.cpu_name(),
+        "cores": machine.available_cores(),
+        "mpirun": shutil.which("mpirun") or "not in the path: . .venv/bin/activate",
+    }
+    if options.json:
+        print(json.dumps(facts, indent=1))
+    else:
+        print(render_facts([(name, str(value)) for name, value in facts.items()]))
+
+
+def fetch_data(options: argparse.Namespace) -> None:
+    from edgeddl.data import fetch_cifar10
+
+    print(fetch_cifar10(_data_folder(options)))
+
+
+def check_data(options: argparse.Namespace) -> None:
+    from edgeddl.data import load_dataset
+
+    dataset = load_dataset(
+        options.dataset, data_dir=_data_folder(options), limit_train=None, limit_test=None
+    )
+    print(
+        f"{dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test images"
+        f" of {len(dataset.classes)} classes, fingerprint {dataset.fingerprint}"
+    )
+
+
+def _data_folder(options: argparse.Namespace) -> Path | None:
+    environment = data_folder_from_environment()
+    return options.data_dir or (Path(environment) if environment else None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""python -m edgeddl.train: options in, a trained model out, on one rank or on many."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgeddl import log, machine
+from edgeddl.config import TrainConfig
+from edgeddl.errors import EdgeddlError
+from edgeddl.options import build_parser, parse_train_options
+
+if TYPE_CHECKING:
+    from edgeddl.comm.communicator import Communicator
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as one rank; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    log.configure()
+    if {"-h", "--help"} & set(arguments):
+        return _print_help()
+    options = _Options(arguments)
+    machine.limit_threads(options.threads)
+    # NumPy reads the number of threads when it is imported: nothing above may import it.
+    from edgeddl.comm.connect import connect
+
+    try:
+        communicator = connect()
+    except EdgeddlError as error:
+        log.logger.error("%s", error)
+        return error.exit_code
+    log.speak_as(communicator.rank, communicator.size, communicator.host)
+    return _run_rank(options, communicator)
+
+
+class _Options:
+    """Parsed options, or the complaint about them, which waits until ranks can talk."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._config: TrainConfig | None = None
+        self._error: EdgeddlError | None = None
+        try:
+            self._config = parse_train_options(arguments)
+        except EdgeddlError as error:
+            self._error = error
+
+    @property
+    def threads(self) -> int:
+        asked = self._config.threads if self._config else None
+        return asked or machine.default_threads()
+
+    def require(self) -> TrainConfig:
+        if self._error is not None or self._config is None:
+            raise self._error or AssertionError("neither options nor a complaint")
+        return self._config
+
+
+def _print_help() -> int:
+    if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+        build_parser().print_help()
+    return 0
+
+
+def _run_rank(options: _Options, communicator: Communicator) -> int:
+    """An error of all ranks is said once; an error of one ends the others, with its traceback."""
+    from edgeddl.comm.agreement import together
+    from edgeddl.training.runner import run_training
+    from edgeddl.training.stop import INTERRUPTED, StopRequest
+
+    stop = StopRequest()
+    try:
+        with stop.listening():
+            config = together(communicator, options.require)
+            outcome = run_training(config, communicator, threads=options.threads, stop=stop)
+            communicator.close()
+            return outcome.exit_code
+    except EdgeddlError as error:
+        if not error.on_all_ranks:
+            log.logger.error("%s", error)
+            communicator.abort(error.exit_code)
+        if communicator.rank == 0:
+            log.logger.error("%s", error)
+        return error.exit_code
+    except KeyboardInterrupt:  # asked to stop a second time: at once
+        communicator.abort(INTERRUPTED)
+    except BaseException:
+        log.logger.error("ended by an exception\n%s", traceback.format_exc())
+        communicator.abort(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

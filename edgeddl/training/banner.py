@@ -1,0 +1,83 @@
+"""The table a run starts with."""
+
+from __future__ import annotations
+
+import edgeddl
+from edgeddl.comm.agreement import describe_ranks
+from edgeddl.table import counted, render_facts
+from edgeddl.training.startup import PreparedRun
+
+WIRE = {"none": "float32", "fp16": "half precision"}
+
+
+def render_banner(run: PreparedRun, ranks: list[tuple[str, str, int]]) -> str:
+    """Who computes what, on which data. `ranks`: host, cpu and threads of each."""
+    facts = [
+        *_hosts(ranks),
+        ("model", _model(run)),
+        ("data", _data(run)),
+        ("global batch", _batch(run)),
+        ("learning rate", _learning_rate(run)),
+        ("communication", _communication(run)),
+        ("run", _position(run)),
+    ]
+    return f"edgeddl {edgeddl.__version__}\n{render_facts(facts)}"
+
+
+def _hosts(ranks: list[tuple[str, str, int]]) -> list[tuple[str, str]]:
+    """A line for each host; ranks on it, threads and cpu."""
+    lines = []
+    for host in dict.fromkeys(host for host, _, _ in ranks):
+        numbers = [rank for rank, (other, _, _) in enumerate(ranks) if other == host]
+        cpu, threads = ranks[numbers[0]][1:]
+        each = " each" if len(numbers) > 1 else ""
+        lines.append(
+            (host, f"{describe_ranks(numbers)}, {counted(threads, 'thread')}{each}, {cpu}")
+        )
+    return lines
+
+
+def _model(run: PreparedRun) -> str:
+    slots = run.arena.plan.slots
+    count = sum(slot.spec.count for slot in slots)
+    stem = f" ({run.config.stem} stem)" if ":" not in run.config.model else ""
+    return f"{run.config.model}{stem}, {count:,} parameters in {len(slots)} tensors"
+
+
+def _data(run: PreparedRun) -> str:
+    train, test = len(run.dataset.train), len(run.dataset.test)
+    return f"{run.dataset.name}, {train:,} training and {test:,} test images"
+
+
+def _batch(run: PreparedRun) -> str:
+    config, ranks = run.config, run.communicator.size
+    return (
+        f"{run.global_batch} = {config.batch_size} per rank x {config.accumulation} accumulation"
+        f" x {counted(ranks, 'rank')}; {counted(run.steps_per_epoch, 'step')} an epoch"
+    )
+
+
+def _learning_rate(run: PreparedRun) -> str:
+    config = run.config
+    factor = run.communicator.size * config.accumulation
+    linear = config.lr_scaling == "linear"
+    scaling = f"{config.lr:g} x {factor}" if linear else f"{config.lr:g}, not scaled"
+    return f"{run.peak_learning_rate:g} = {scaling}, {config.schedule}"
+
+
+def _communication(run: PreparedRun) -> str:
+    plan, config = run.arena.plan, run.config
+    if run.communicator.size == 1:
+        return "none: one rank"
+    if config.communicator == "naive":
+        kind = f"naive, {counted(len(plan.slots), 'blocking all-reduce')}"
+    else:
+        buckets = counted(len(plan.buckets), "bucket")
+        kind = f"bucketed, {buckets} of about {config.bucket_mib:g} MiB"
+    return f"{kind}, {WIRE[config.compression]} on the wire"
+
+
+def _position(run: PreparedRun) -> str:
+    state, folder = run.state, run.folder
+    start = f"goes on after step {state.step}" if state.step else "starts anew"
+    return f"{start}, to step {run.total_steps}, in {folder.path if folder else '-'}"

@@ -1,0 +1,75 @@
+"""Where the time of a step goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
+
+
+class StepClock:
+    """Seconds of one step by phase."""
+
+    def __init__(self) -> None:
+        self.phase_seconds = dict.fromkeys(PHASES, 0.0)
+        self._started = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phase_seconds[name] += time.perf_counter() - started
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._started
+
+
+class Stopwatch:
+    """Sums steps up into throughput, leaving out the first ones.
+
+    The first steps pay for what is done once: memory is touched for the first time, connections
+    are made. Evaluation and checkpoints lie between steps and do not count either.
+    """
+
+    WARM_UP_STEPS = 2
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.seconds = 0.0
+        self.images = 0
+        self.global_images = 0
+        self.phase_seconds = dict.fromkeys(PHASES, 0.0)
+        self._skipped = 0
+
+    def add(
+        self, clock_seconds: float, phase_seconds: dict[str, float], images: int, global_images: int
+    ) -> None:
+        if self._skipped < self.WARM_UP_STEPS:
+            self._skipped += 1
+            self._reset()
+        self.steps += 1
+        self.seconds += clock_seconds
+        self.images += images
+        self.global_images += global_images
+        for name, seconds in phase_seconds.items():
+            self.phase_seconds[name] += seconds
+
+    def _reset(self) -> None:
+        """Forget the warm-up steps; a run of only such steps still reports its last one."""
+        self.steps, self.seconds, self.images, self.global_images = 0, 0.0, 0, 0
+        self.phase_seconds = dict.fromkeys(PHASES, 0.0)
+
+    @property
+    def images_per_second(self) -> float:
+        """This rank's images over the wall time of its steps."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @property
+    def images_per_second_alone(self) -> float:
+        """What this rank would do if it never waited for communication."""
+        busy = self.seconds - self.phase_seconds["allreduce_wait"]
+        return self.images / busy if busy > 0 else 0.0

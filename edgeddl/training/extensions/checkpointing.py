@@ -1,0 +1,47 @@
+"""Writes checkpoints as a run goes on."""
+
+from __future__ import annotations
+
+from edgeddl.errors import CheckpointError
+from edgeddl.log import logger
+from edgeddl.training.checkpoint import CheckpointStore
+from edgeddl.training.loop import StepReport
+from edgeddl.training.snapshot import Snapshots
+from edgeddl.training.state import RunState
+
+
+class Checkpointing:
+    """Captures the run on all ranks and writes it on rank 0: at intervals, at its best, at its end.
+
+    A checkpoint that cannot be written is a warning: hours of training are worth more than it.
+    """
+
+    def __init__(
+        self, snapshots: Snapshots, store: CheckpointStore | None, every_steps: int | None
+    ) -> None:
+        self._snapshots = snapshots
+        self._store = store  # on rank 0 only
+        self._every_steps = every_steps
+
+    def on_step(self, report: StepReport) -> None:
+        """Nothing: evaluation comes first."""
+
+    def on_epoch(self, state: RunState) -> None:
+        """Nothing: `on_pause` follows."""
+
+    def on_pause(self, state: RunState, *, final: bool) -> None:
+        best = state.best_step == state.step
+        if not (final or best or self._is_due(state)):
+            return
+        checkpoint = self._snapshots.capture(state)
+        if self._store is None:
+            return
+        try:
+            self._store.save(state.step, checkpoint, best=best)
+        except CheckpointError as error:
+            logger.warning("the run goes on, but %s", error)
+
+    def _is_due(self, state: RunState) -> bool:
+        if self._every_steps is None:
+            return state.at_epoch_end
+        return state.step % self._every_steps == 0

@@ -1,0 +1,144 @@
+"""The loop over steps: train, evaluate, keep checkpoints, until done or asked to stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgeddl.config import TrainConfig
+from edgeddl.data import TrainLoader
+from edgeddl.errors import EdgeddlError
+from edgeddl.training.clock import StepClock, Stopwatch
+from edgeddl.training.evaluator import Evaluation
+from edgeddl.training.schedule import Schedule
+from edgeddl.training.state import RunState
+from edgeddl.training.stop import StopRequest
+from edgeddl.training.updater import Updater
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """A step as extensions see it, on each rank."""
+
+    state: RunState
+    loss: float
+    learning_rate: float
+    images: int
+    global_images: int
+    seconds: float
+    phase_seconds: dict[str, float]
+
+
+class Extension(Protocol):
+    """Something that looks on; called on every rank, in the order given: it may be collective."""
+
+    def on_step(self, report: StepReport) -> None:
+        """After each step."""
+
+    def on_epoch(self, state: RunState) -> None:
+        """After each epoch, when its entry in the history has been made."""
+
+    def on_pause(self, state: RunState, *, final: bool) -> None:
+        """After a step, and its epoch's evaluation, where the run could be taken up again."""
+
+
+class TrainingLoop:
+    """Runs from where the state stands to the end of the last epoch, or to a stop."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        state: RunState,
+        *,
+        loader: TrainLoader,
+        epoch_images: int,
+        updater: Updater,
+        schedule: Schedule,
+        evaluate: Callable[[], Evaluation],
+        extensions: Sequence[Extension],
+        stop: StopRequest,
+    ) -> None:
+        self.state = state
+        self.stopwatch = Stopwatch()
+        self.stopped = False  # by a signal, before the end
+        self._config = config
+        self._loader = loader
+        self._epoch_images = epoch_images
+        self._updater = updater
+        self._schedule = schedule
+        self._evaluate = evaluate
+        self._extensions = extensions
+        self._stop = stop
+
+    @property
+    def done(self) -> bool:
+        reached = self._config.max_steps is not None and self.state.step >= self._config.max_steps
+        return reached or self.state.epoch >= self._config.epochs
+
+    def run(self) -> None:
+        self._record_epoch_if_ended()  # the run may have been stopped just before
+        while not (self.done or self.stopped):
+            self._run_epoch()
+
+    def final_accuracy(self) -> float | None:
+        """Accuracy at the end of the run.
+
+        A run that ends within an epoch is evaluated for this, without a trace in its state: going
+        on from its checkpoint equals never having stopped. One that was stopped by a signal is
+        not: whoever stops it does not want to wait; None then if it was never evaluated.
+        """
+        history = self.state.history
+        if history and history[-1]["step"] == self.state.step and "accuracy" in history[-1]:
+            return history[-1]["accuracy"]
+        if self.stopped:
+            return next((e["accuracy"] for e in reversed(history) if "accuracy" in e), None)
+        return self._evaluate().accuracy
+
+    def _run_epoch(self) -> None:
+        steps = self._loader.steps(self.state.epoch, self.state.first_image)
+        while not (self.done or self.stopped):
+            clock = StepClock()
+            with clock.phase("data"):
+                batch = next(steps, None)
+            if batch is None:
+                return
+            rate = self._schedule(self.state.progress(self._epoch_images))
+            result = self._updater.step(batch, rate, self._stop.received, clock)
+            seconds = clock.elapsed()
+            self._check_finite(result.loss)
+            images = sum(len(t) for _, t in batch.micro_batches)
+            self.state.advance(result.loss, batch.images, self._epoch_images)
+            self.stopwatch.add(seconds, clock.phase_seconds, images, batch.images)
+            report = StepReport(
+                self.state, result.loss, rate, images, batch.images, seconds, clock.phase_seconds
+            )
+            for extension in self._extensions:
+                extension.on_step(report)
+            self.stopped = result.stop_requested and not self.done
+            if not self.stopped:
+                self._record_epoch_if_ended()
+            for extension in self._extensions:
+                extension.on_pause(self.state, final=self.done or self.stopped)
+
+    def _check_finite(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            error = EdgeddlError(
+                f"the loss is {loss} at step {self.state.step + 1}: training has diverged",
+                hint="lower --lr or lengthen --warmup-epochs, and go on from an earlier checkpoint",
+            )
+            error.on_all_ranks = True  # the loss is the mean over ranks
+            raise error
+
+    def _record_epoch_if_ended(self) -> None:
+        state, config = self.state, self._config
+        if not state.epoch_to_record:
+            return
+        if state.epoch % config.eval_every == 0 or state.epoch >= config.epochs:
+            evaluation = self._evaluate()
+            state.record_epoch(evaluation.loss, evaluation.accuracy)
+        else:
+            state.record_epoch(None, None)
+        for extension in self._extensions:
+            extension.on_epoch(state)

@@ -1,0 +1,94 @@
+"""Moves a Chainer model's parameters into an arena, in the order backward produces gradients."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from edgeddl.chainer_compat import F, chainer
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import ParameterSpec
+from edgeddl.errors import ConfigError
+from edgeddl.functions.gradient_sink import collecting
+from edgeddl.optimizers import Segment
+
+
+def named_parameters(model: chainer.Chain) -> dict[str, chainer.Parameter]:
+    """Parameters by name, e.g. "stem/conv/W"."""
+    return {name.lstrip("/"): parameter for name, parameter in model.namedparams()}
+
+
+def observe_parameters(
+    model: chainer.Chain, image_shape: tuple[int, ...], classes: int
+) -> list[ParameterSpec]:
+    """The model's parameters in the order in which backward produces their gradients.
+
+    A pass of two blank images (batch normalisation wants more than one) through a copy of the model shows the order; Chainer's backward is
+    deterministic, so it is the order of every later pass, on every rank.
+    """
+    blank = np.zeros((2, *image_shape), np.float32)
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        logits = model(blank)  # also gives parameters their shapes where a link leaves them open
+    if logits.shape != (2, classes):
+        raise ConfigError(
+            f"the model turns two images into an array of shape {logits.shape},"
+            f" expected (2, {classes}): one score a class"
+        )
+    twin = copy.deepcopy(model)  # the pass would change running statistics
+    parameters = named_parameters(twin)
+    recorder = _OrderRecorder()
+    with chainer.using_config("train", True), collecting(recorder):
+        F.sum(twin(blank)).backward()
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    seen = [names[key] for key in recorder.order if key in names]
+    unseen = [name for name in reversed(parameters) if name not in seen]
+    return [_spec(name, parameters[name]) for name in seen + unseen]
+
+
+def move_parameters(model: chainer.Chain, arena: Arena) -> None:
+    """Make every parameter of the model a view of the arena, with the value it has."""
+    for name, parameter in named_parameters(model).items():
+        view = arena.parameter(name)
+        view[...] = parameter.array
+        parameter.array = view
+
+
+def plan_segments(arena: Arena, weight_decay: float) -> list[Segment]:
+    """Runs of parameters with the same weight decay; none on biases and batch normalisation.
+
+    What has one axis is a bias or belongs to a normalisation: pulling it to zero does not
+    regularise, it shifts and rescales.
+    """
+    segments: list[Segment] = []
+    for slot in arena.plan.slots:
+        decay = weight_decay if len(slot.spec.shape) > 1 else 0.0
+        if segments and segments[-1].weight_decay == decay:
+            segments[-1] = Segment(segments[-1].start, slot.stop, decay)
+        else:
+            segments.append(Segment(slot.start, slot.stop, decay))
+    return segments
+
+
+def _spec(name: str, parameter: chainer.Parameter) -> ParameterSpec:
+    if parameter.dtype != np.float32:
+        raise ConfigError(f"parameter {name} is {parameter.dtype}, expected float32")
+    axes = range(parameter.ndim)
+    # Convolution weights (K, C, kh, kw) lie as [kh][kw][C][K]: channels last, as activations.
+    memory_axes = (2, 3, 1, 0) if parameter.ndim == 4 else tuple(axes)
+    return ParameterSpec(name, tuple(parameter.shape), memory_axes)
+
+
+class _OrderRecorder:
+    """A gradient sink that takes nothing and remembers who asked."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+
+    def view_for(self, parameter: Any) -> None:
+        if id(parameter) not in self.order:
+            self.order.append(id(parameter))
+
+    def ready(self, parameter: Any) -> None:
+        """Never called: no view was given."""

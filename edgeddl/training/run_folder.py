@@ -1,0 +1,172 @@
+"""Where the files of a run live, and which run `--resume` goes on with.
+
+    runs/resnet18-cifar10/        the first run of this model and data set; then -2, -3, ...
+        checkpoints/              checkpoint-00000120.npz ..., best.npz
+        options.json              what the run was started with
+        summary.json              what came out
+
+No choice made here overwrites an earlier run. Only rank 0 looks at the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeddl.errors import CheckpointError, ConfigError
+from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
+
+# Folder names end at 255 bytes; this leaves room for the number and stays readable.
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder for one run. Without `resume_from` a run goes on from its own latest checkpoint."""
+
+    path: Path
+    resume_from: Path | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def options(self) -> Path:
+        return self.path / "options.json"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return bool(find_checkpoints(self.checkpoints))
+
+
+def run_name(model: str, dataset: str) -> str:
+    """The name of a run's folder, also for a model given as "package.module:callable"."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{model}-{dataset}")
+    return name.lstrip(".-")[:_LONGEST_NAME] or "run"
+
+
+def choose_run_folder(base: Path, name: str, explicit: Path | None, resume: str) -> RunFolder:
+    """The folder for a run named `name`, made and writable.
+
+    `explicit` is the folder the user asked for; without it a run lives in a numbered one in `base`.
+    `resume` is "never" (a new run), "auto" (go on with the highest-numbered run that has
+    checkpoints, or with the explicit one; a new run where there is none), or the path of a
+    checkpoint or a run folder to go on from: in its own run folder, unless `explicit` says where.
+    """
+    if resume == "never":
+        folder = _unused(explicit) if explicit else _new_folder(base, name)
+    elif resume == "auto":
+        newest = RunFolder(explicit) if explicit else _newest_with_checkpoints(base, name)
+        folder = newest or _new_folder(base, name)
+    else:
+        folder = _folder_to_resume(base, name, explicit, Path(os.path.abspath(resume)))
+    _check_writable(folder)
+    return folder
+
+
+def _unused(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    if folder.has_checkpoints:
+        raise ConfigError(
+            f"the run folder {path} already holds checkpoints of another run",
+            hint="go on with that run by --resume auto, or give another --run-dir",
+        )
+    return folder
+
+
+def _new_folder(base: Path, name: str) -> RunFolder:
+    number = max(_numbered(base, name), default=0) + 1
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = base / (name if number == 1 else f"{name}-{number}")
+            with contextlib.suppress(FileExistsError):  # another job took it since the listing
+                path.mkdir()
+                return RunFolder(path)
+            number += 1
+    except OSError as error:
+        raise _unwritable(base, error) from error
+
+
+def _newest_with_checkpoints(base: Path, name: str) -> RunFolder | None:
+    numbered = _numbered(base, name)
+    folders = [RunFolder(numbered[number]) for number in sorted(numbered, reverse=True)]
+    return next((folder for folder in folders if folder.has_checkpoints), None)
+
+
+def _numbered(base: Path, name: str) -> dict[int, Path]:
+    """What is in `base` under the run's name, by number; the plain name is number 1."""
+    pattern = re.compile(re.escape(name) + r"(?:-([2-9]|[1-9]\d+))?")
+    try:
+        found = [(pattern.fullmatch(path.name), path) for path in base.iterdir()]
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unwritable(base, error) from error
+    return {int(match[1] or 1): path for match, path in found if match}
+
+
+def _folder_to_resume(base: Path, name: str, explicit: Path | None, source: Path) -> RunFolder:
+    if os.path.isdir(source):
+        origin: RunFolder | None = _existing_run(source)
+        checkpoint = None
+    elif os.path.isfile(source):
+        origin = RunFolder(source.parent.parent) if source.parent.name == "checkpoints" else None
+        checkpoint = source
+    else:
+        raise CheckpointError(
+            f"--resume {source}: there is no such checkpoint or run folder",
+            hint="give a checkpoint file or a run folder, or --resume auto for the latest run",
+        )
+    if explicit and not (origin and _same(explicit, origin.path)):
+        return RunFolder(_unused(explicit).path, checkpoint or _latest_path(origin))
+    return RunFolder((origin or _new_folder(base, name)).path, checkpoint)
+
+
+def _existing_run(path: Path) -> RunFolder:
+    """The run whose folder, or whose folder of checkpoints, this is."""
+    for folder in (RunFolder(path), RunFolder(path.parent)):
+        if folder.has_checkpoints and path in (folder.path, folder.checkpoints):
+            return folder
+    raise CheckpointError(
+        f"--resume {path}: there are no checkpoints in this folder",
+        hint="give a checkpoint file or a run folder, or --resume auto for the latest run",
+    )
+
+
+def _latest_path(origin: RunFolder | None) -> Path | None:
+    latest = CheckpointStore(origin.checkpoints, keep=1).latest() if origin else None
+    return latest[0] if latest else None
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _check_writable(folder: RunFolder) -> None:
+    """Find out now, not at the first checkpoint hours later."""
+    try:
+        folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        for path in (folder.path, folder.checkpoints):
+            with tempfile.TemporaryFile(dir=path) as probe:
+                probe.write(b"edgeddl")
+                probe.flush()
+                os.fsync(probe.fileno())
+    except OSError as error:
+        raise _unwritable(folder.path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the run folder {path} cannot be written to: {error.strerror or error}",
+        hint="give a folder you may write to as --run-dir",
+    )

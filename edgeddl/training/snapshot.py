@@ -1,0 +1,127 @@
+"""Turns a run into a checkpoint and back.
+
+    parameters/NAME         the model, as Chainer names and shapes it
+    velocity/NAME           the optimizer's momentum
+    statistics/NAME         batch normalisation's running statistics, averaged over ranks
+    rank_statistics/NAME    the same of every rank: a resumed run equals an uninterrupted one
+
+With another number of ranks every rank starts from the averaged statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.communicator import Communicator
+from edgeddl.config import COURSE_NEUTRAL_OPTIONS, TrainConfig
+from edgeddl.errors import CheckpointError
+from edgeddl.optimizers import MomentumSGD
+from edgeddl.training.checkpoint import Checkpoint
+from edgeddl.training.state import RunState
+from edgeddl.training.statistics import RunningStatistics
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Captures and restores one run; capturing and restoring are collective."""
+
+    config: TrainConfig
+    communicator: Communicator
+    model: chainer.Chain
+    arena: Arena
+    optimizer: MomentumSGD
+
+    def capture(self, state: RunState) -> Checkpoint:
+        statistics = RunningStatistics(self.model)
+        own = statistics.flat()
+        by_rank = np.zeros((self.communicator.size, own.size), own.dtype)
+        self.communicator.allgather_array(own, by_rank)
+        arrays = {
+            **_prefixed("parameters", self._views(self.arena.parameters)),
+            **_prefixed("velocity", self._views(self.optimizer.velocity)),
+            **_prefixed("statistics", statistics.split(by_rank.mean(axis=0))),
+            **_prefixed("rank_statistics", statistics.split(by_rank)),
+        }
+        meta = {
+            "state": state.to_json(),
+            "options": self.config.to_json(),
+            "ranks": self.communicator.size,
+        }
+        return Checkpoint(arrays=arrays, meta=meta)
+
+    def check(self, checkpoint: Checkpoint, origin: str) -> None:
+        """Raise unless this checkpoint is of this model: checked on rank 0 before it is used."""
+        expected = {name: array.shape for name, array in self._expected_arrays().items()}
+        found = {name: array.shape for name, array in checkpoint.arrays.items()}
+        for name in sorted(expected.keys() | found.keys()):
+            if name.startswith("rank_statistics/"):
+                continue
+            if expected.get(name) != found.get(name):
+                raise CheckpointError(
+                    f"{origin} is not of this model: {name} has shape"
+                    f" {found.get(name, 'absent')}, expected {expected.get(name, 'absent')}",
+                    hint=f"it was written with {_describe_model(checkpoint.meta)}",
+                )
+
+    def restore(self, checkpoint: Checkpoint | None) -> RunState | None:
+        """Continue from rank 0's checkpoint on all ranks; None where it has none."""
+        meta = self.communicator.allgather(checkpoint.meta if checkpoint else None)[0]
+        if meta is None:
+            return None
+        if checkpoint is not None:
+            _fill(self._views(self.arena.parameters), checkpoint.arrays, "parameters")
+            _fill(self._views(self.optimizer.velocity), checkpoint.arrays, "velocity")
+        self.communicator.broadcast(self.arena.parameters)
+        self.communicator.broadcast(self.optimizer.velocity)
+        self._restore_statistics(checkpoint, meta["ranks"])
+        return RunState.from_json(meta["state"])
+
+    def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int) -> None:
+        statistics = RunningStatistics(self.model)
+        same_ranks = ranks == self.communicator.size
+        rows = np.zeros((ranks if same_ranks else 1, statistics.flat().size), np.float32)
+        if checkpoint is not None:
+            prefix = "rank_statistics" if same_ranks else "statistics"
+            _fill(statistics.split(rows), checkpoint.arrays, prefix)
+        self.communicator.broadcast(rows)
+        statistics.set_flat(rows[self.communicator.rank if same_ranks else 0])
+
+    def _expected_arrays(self) -> dict[str, np.ndarray]:
+        return {
+            **_prefixed("parameters", self._views(self.arena.parameters)),
+            **_prefixed("velocity", self._views(self.optimizer.velocity)),
+            **_prefixed("statistics", RunningStatistics(self.model).arrays()),
+        }
+
+    def _views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: self.arena.view(flat, name) for name in self.arena.names}
+
+
+def changed_options(config: TrainConfig, meta: Mapping[str, Any]) -> list[str]:
+    """Options that make a resumed run take another course than the one before, a line each."""
+    before = meta.get("options", {})
+    return [
+        f"{name} {before[name]} -> {value}"
+        for name, value in config.shared_options().items()
+        if name in before and before[name] != value and name not in COURSE_NEUTRAL_OPTIONS
+    ]
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def _fill(targets: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], prefix: str) -> None:
+    for name, target in targets.items():
+        target[...] = arrays[f"{prefix}/{name}"]
+
+
+def _describe_model(meta: Mapping[str, Any]) -> str:
+    options = meta.get("options", {})
+    return " ".join(f"--{name} {options.get(name)}" for name in ("model", "stem", "dataset"))

@@ -1,0 +1,186 @@
+"""From options to a run that is ready for its first step, the same on all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeddl import machine
+from edgeddl.atomic_file import write_json
+from edgeddl.chainer_compat import chainer
+from edgeddl.comm.agreement import check_agreement, together
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import plan_buckets
+from edgeddl.comm.communicator import Communicator
+from edgeddl.config import TrainConfig, data_folder_from_environment
+from edgeddl.data import Dataset, load_dataset
+from edgeddl.errors import ConfigError
+from edgeddl.log import logger
+from edgeddl.models import build_model
+from edgeddl.optimizers import MomentumSGD
+from edgeddl.training.checkpoint import Checkpoint, CheckpointStore
+from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
+from edgeddl.training.run_folder import RunFolder, choose_run_folder, run_name
+from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
+from edgeddl.training.snapshot import Snapshots, changed_options
+from edgeddl.training.state import RunState
+from edgeddl.training.statistics import RunningStatistics
+
+RUNS_FOLDER = Path("runs")
+IMAGE_SHAPE = (3, 32, 32)
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """Everything a run consists of before its first step. Only rank 0 has a folder."""
+
+    config: TrainConfig
+    communicator: Communicator
+    dataset: Dataset
+    model: chainer.Chain
+    arena: Arena
+    optimizer: MomentumSGD
+    schedule: Schedule
+    peak_learning_rate: float
+    snapshots: Snapshots
+    folder: RunFolder | None
+    state: RunState
+
+    @property
+    def epoch_images(self) -> int:
+        return len(self.dataset.train)
+
+    @property
+    def global_batch(self) -> int:
+        return self.config.batch_size * self.config.accumulation * self.communicator.size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.epoch_images // self.global_batch)
+
+    @property
+    def total_steps(self) -> int:
+        """Where the count of steps will stand at the end, from where it stands now."""
+        this_epoch = -(-(self.epoch_images - self.state.first_image) // self.global_batch)
+        later = max(self.config.epochs - self.state.epoch - 1, 0) * self.steps_per_epoch
+        total = self.state.step + (
+            this_epoch + later if self.state.epoch < self.config.epochs else 0
+        )
+        return min(total, self.config.max_steps or total)
+
+
+def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
+    """Collective: load, build, agree, and take up the run where it was left."""
+    peak = scaled_learning_rate(
+        config.lr, communicator.size, config.accumulation, config.lr_scaling
+    )
+    dataset, model, schedule = together(communicator, lambda: _load(config, peak))
+    specs = observe_parameters(model, IMAGE_SHAPE, len(dataset.classes))
+    arena = Arena(plan_buckets(specs, config.bucket_bytes))
+    _check_agreement(config, communicator, dataset, arena)
+    move_parameters(model, arena)
+    _share_start(communicator, model, arena)
+    optimizer = MomentumSGD(
+        arena.parameters,
+        arena.gradients,
+        plan_segments(arena, config.weight_decay),
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+    )
+    snapshots = Snapshots(config, communicator, model, arena, optimizer)
+    folder, checkpoint = together(
+        communicator, lambda: _open_folder(config, communicator, snapshots)
+    )
+    state = snapshots.restore(checkpoint) or RunState()
+    if state.first_image >= len(dataset.train):  # fewer training images than before
+        state.epoch, state.first_image = state.epoch + 1, 0
+    return PreparedRun(
+        config=config,
+        communicator=communicator,
+        dataset=dataset,
+        model=model,
+        arena=arena,
+        optimizer=optimizer,
+        schedule=schedule,
+        peak_learning_rate=peak,
+        snapshots=snapshots,
+        folder=folder,
+        state=state,
+    )
+
+
+def _load(config: TrainConfig, peak: float) -> tuple[Dataset, chainer.Chain, Schedule]:
+    """What may fail on one rank alone: a missing file, an unknown model."""
+    environment = data_folder_from_environment()
+    dataset = load_dataset(
+        config.dataset,
+        data_dir=config.data_dir or (Path(environment) if environment else None),
+        limit_train=config.limit_train,
+        limit_test=config.limit_test,
+    )
+    classes = len(dataset.classes)
+    model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
+    warmup = config.warmup_epochs
+    schedule = plan_schedule(
+        config.schedule,
+        start=config.lr,
+        peak=peak,
+        epochs=config.epochs,
+        warmup_epochs=min(1.0, config.epochs / 10) if warmup is None else warmup,
+        step_at=config.step_at,
+        step_factor=config.step_factor,
+    )
+    return dataset, model, schedule
+
+
+def _check_agreement(
+    config: TrainConfig, communicator: Communicator, dataset: Dataset, arena: Arena
+) -> None:
+    versions = machine.versions()
+    facts = {f"version of {name}": versions[name] for name in ("edgeddl", "chainer", "numpy")}
+    facts |= {f"option {name}": str(value) for name, value in config.shared_options().items()}
+    facts["data (fingerprint)"] = dataset.fingerprint
+    facts["bucket plan (hash)"] = arena.plan.digest()
+    check_agreement(communicator, facts)
+
+
+def _share_start(communicator: Communicator, model: chainer.Chain, arena: Arena) -> None:
+    """Rank 0's parameters and statistics for everybody."""
+    communicator.broadcast(arena.parameters)
+    statistics = RunningStatistics(model)
+    values = statistics.flat()
+    communicator.broadcast(values)
+    statistics.set_flat(values)
+
+
+def _open_folder(
+    config: TrainConfig, communicator: Communicator, snapshots: Snapshots
+) -> tuple[RunFolder | None, Checkpoint | None]:
+    """On rank 0: where the run lives, and the checkpoint it goes on from."""
+    if communicator.rank != 0:
+        return None, None
+    name = run_name(config.model, config.dataset)
+    folder = choose_run_folder(RUNS_FOLDER, name, config.run_dir, config.resume)
+    checkpoint = None if config.resume == "never" else _find_checkpoint(config, folder, snapshots)
+    try:
+        write_json(folder.options, config.to_json())
+    except OSError as error:
+        raise ConfigError(f"{folder.options} cannot be written: {error.strerror}") from error
+    return folder, checkpoint
+
+
+def _find_checkpoint(
+    config: TrainConfig, folder: RunFolder, snapshots: Snapshots
+) -> Checkpoint | None:
+    store = CheckpointStore(folder.checkpoints, config.keep_checkpoints)
+    origin = folder.resume_from
+    found = (origin, store.load(origin)) if origin else store.latest()
+    if found is None:
+        logger.info("no checkpoint in %s: starting anew", folder.checkpoints)
+        return None
+    path, checkpoint = found
+    snapshots.check(checkpoint, str(path))
+    logger.info("resuming from %s", path)
+    for change in changed_options(config, checkpoint.meta):
+        logger.warning("resuming with another option than before: %s", change)
+    return checkpoint

@@ -1,0 +1,73 @@
+"""How far a run has come."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class RunState:
+    """Position and record of a run: with the arrays of a checkpoint, all that resuming needs.
+
+    The order of images and their augmentation follow from seed, epoch and position alone.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    first_image: int = 0  # images of this epoch that are behind us
+    images: int = 0  # images of all epochs that are behind us
+    best_step: int | None = None  # the step after which accuracy was highest so far
+    best_accuracy: float | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
+    step_losses: list[float] = field(default_factory=list)
+
+    def advance(self, loss: float, images: int, epoch_images: int) -> None:
+        """Record a step over this many images."""
+        self.step += 1
+        self.images += images
+        self.first_image += images
+        self.step_losses.append(loss)
+        if self.first_image >= epoch_images:
+            self.epoch, self.first_image = self.epoch + 1, 0
+
+    @property
+    def at_epoch_end(self) -> bool:
+        return self.step > 0 and self.first_image == 0
+
+    def progress(self, epoch_images: int) -> float:
+        """Epochs behind us, with the fraction of the present one."""
+        return self.epoch + self.first_image / epoch_images
+
+    @property
+    def epoch_to_record(self) -> bool:
+        """Whether an epoch has ended that is not in the history yet."""
+        return self.at_epoch_end and self._recorded_step < self.step
+
+    def record_epoch(self, test_loss: float | None, accuracy: float | None) -> None:
+        """Enter the epoch that has just ended into the history, with what an evaluation gave."""
+        losses = self.step_losses[self._recorded_step :]
+        entry: dict[str, Any] = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss": sum(losses) / len(losses),
+        }
+        if accuracy is not None:
+            entry |= {"test_loss": test_loss, "accuracy": accuracy}
+            if self.best_accuracy is None or accuracy > self.best_accuracy:
+                self.best_step, self.best_accuracy = self.step, accuracy
+        self.history.append(entry)
+
+    @property
+    def _recorded_step(self) -> int:
+        return self.history[-1]["step"] if self.history else 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RunState:
+        """A state of its own: ranks that are threads of one process are handed the same value."""
+        return cls(**copy.deepcopy(dict(value)))

@@ -1,0 +1,67 @@
+"""Running statistics of batch normalisation: each rank's own while training, averaged to evaluate.
+
+Every rank's statistics follow its own batches. Training does not read them, so they need not agree
+from step to step; evaluation and checkpoints take the mean over ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.comm.communicator import Communicator
+
+
+class RunningStatistics:
+    """All floating-point arrays of a model that are not parameters."""
+
+    def __init__(self, model: chainer.Chain) -> None:
+        self._model = model
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The live arrays by name, e.g. "stem/bn/avg_mean"."""
+        return {
+            f"{path.lstrip('/')}/{name}": value
+            for path, link in self._model.namedlinks()
+            for name in sorted(link._persistent)
+            if isinstance(value := getattr(link, name), np.ndarray) and value.dtype.kind == "f"
+        }
+
+    def flat(self) -> np.ndarray:
+        """A copy of all of them, one behind the other."""
+        parts = [array.ravel() for array in self.arrays().values()]
+        return np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
+
+    def set_flat(self, values: np.ndarray) -> None:
+        for name, part in self.split(values).items():
+            self.arrays()[name][...] = part
+
+    def split(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Flat values by name; leading axes, such as one for ranks, stay."""
+        parts, start = {}, 0
+        for name, array in self.arrays().items():
+            part = values[..., start : start + array.size]
+            parts[name] = part.reshape(*values.shape[:-1], *array.shape)
+            start += array.size
+        return parts
+
+
+@contextmanager
+def averaged_over_ranks(
+    statistics: RunningStatistics, communicator: Communicator
+) -> Iterator[None]:
+    """Within the block the model has the mean statistics of all ranks; after it, its own again.
+
+    Evaluating leaves no trace in the state of a run: it may happen at any time, or not at all.
+    """
+    own = statistics.flat()
+    total = own.astype(np.float64)
+    communicator.allreduce(total)
+    statistics.set_flat((total / communicator.size).astype(np.float32))
+    try:
+        yield
+    finally:
+        statistics.set_flat(own)

@@ -1,0 +1,59 @@
+"""A signal as a request: finish the step, write a checkpoint, end on all ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from edgeddl.log import logger
+
+# What shells report for a program ended by Ctrl-C.
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def under_mpirun() -> bool:
+    return "OMPI_COMM_WORLD_RANK" in os.environ
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Which signals ask for a stop.
+
+    Under mpirun, Ctrl-C reaches the ranks as SIGUSR1 (see scripts/prterun); SIGTERM means there
+    that another rank has died, and that nothing is left to wait for.
+    """
+    return (signal.SIGINT, signal.SIGUSR1 if under_mpirun() else signal.SIGTERM)
+
+
+def exit_code_after_stop() -> int:
+    """The exit code of a rank that has stopped in good order.
+
+    mpirun takes any other code than 0 for a failure and says so at length. It gives the code for
+    an interruption itself.
+    """
+    return 0 if under_mpirun() else INTERRUPTED
+
+
+class StopRequest:
+    """Whether this process was asked to stop; the ranks tell each other with the next step."""
+
+    def __init__(self) -> None:
+        self.received = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals as requests within this block. Only for the main thread of a process."""
+        previous = {number: signal.signal(number, self._receive) for number in stop_signals()}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = True
+        logger.info("%s: stopping after this step, with a checkpoint", signal.Signals(number).name)

@@ -1,0 +1,76 @@
+"""One training step: forward, backward, all-reduce, update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.comm.reducer import Reducer
+from edgeddl.data import StepBatch
+from edgeddl.functions.gradient_sink import collecting
+from edgeddl.optimizers import MomentumSGD
+from edgeddl.training.clock import StepClock
+from edgeddl.training.loss import smoothed_cross_entropy
+from edgeddl.training.parameters import named_parameters
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step tells: the same loss and the same wish to stop on all ranks."""
+
+    loss: float
+    stop_requested: bool
+
+
+class Updater:
+    """Joins model, reducer and optimizer to the step that all ranks take together."""
+
+    def __init__(
+        self,
+        model: chainer.Chain,
+        reducer: Reducer,
+        optimizer: MomentumSGD,
+        *,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self._model = model
+        self._parameters = named_parameters(model)
+        self._reducer = reducer
+        self._optimizer = optimizer
+        self._label_smoothing = label_smoothing
+
+    def step(
+        self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
+    ) -> StepResult:
+        passes_left = len(batch.micro_batches)
+        # What all ranks learn of each other in a step: the loss, and whether anybody wants to stop.
+        scalars = np.array([0.0, stop_requested], np.float64)
+        self._reducer.begin_step(passes_left)
+        for x, t in batch.micro_batches:
+            share = len(t) / batch.images
+            with clock.phase("forward"):
+                loss = smoothed_cross_entropy(self._model(x), t, self._label_smoothing)
+                scalars[0] += float(loss.array) * share
+            passes_left -= 1
+            if passes_left == 0:
+                self._reducer.send_scalars(scalars)
+            with clock.phase("backward"):
+                self._backward(loss, share)
+        if not batch.micro_batches:
+            self._reducer.send_scalars(scalars)
+        with clock.phase("allreduce_wait"):
+            self._reducer.wait()
+        with clock.phase("update"):
+            self._optimizer.update(learning_rate)
+        return StepResult(loss=float(scalars[0]), stop_requested=bool(scalars[1]))
+
+    def _backward(self, loss: chainer.Variable, share: float) -> None:
+        """Gradients of this micro-batch's part in the mean loss over all images of the step."""
+        self._model.cleargrads()
+        self._reducer.begin_backward()
+        loss.grad = np.asarray(share, loss.dtype)
+        with collecting(self._reducer):
+            loss.backward()
+        self._reducer.end_backward({name: p.grad for name, p in self._parameters.items()})

@@ -1,0 +1,91 @@
+"""Options from the command line and from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeddl.config import TrainConfig
+from edgeddl.errors import ConfigError
+from edgeddl.options import build_parser, parse_train_options
+
+
+def test_defaults() -> None:
+    assert parse_train_options([]) == TrainConfig()
+
+
+def test_command_line_wins_over_file_wins_over_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('model = "resnet9"\nbatch-size = 64\nnesterov = true\nstep-at = [0.3, 0.6]\n')
+    config = parse_train_options(["--config", str(path), "--batch-size", "16"])
+    assert (config.model, config.batch_size, config.epochs) == ("resnet9", 16, TrainConfig.epochs)
+    assert config.nesterov
+    assert config.step_at == (0.3, 0.6)
+
+
+def test_file_may_spell_keys_with_underscores(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("batch_size = 64\nlr = 1\n")
+    config = parse_train_options(["--config", str(path)])
+    assert config.batch_size == 64
+    assert config.lr == 1.0
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("batchsize = 3", "unknown key 'batchsize'\n  hint: did you mean batch-size?"),
+        ("[train]\nlr = 1", "unknown key 'train'"),
+        ("batch-size = 0", "batch-size = 0: expected a number of at least 1"),
+        ("batch-size = 2.5", "batch-size = 2.5: expected a whole number"),
+        ('lr = "high"', "lr = 'high'"),
+        ("lr = nan", "lr = nan: expected a number above 0"),
+        ("lr = true", "lr = True: not a switch"),
+        ("nesterov = 1", "nesterov = 1: expected true or false"),
+        ('schedule = "linear"', "expected one of constant, cosine, step, one-cycle"),
+        ("model = 5", "model = 5: expected a text"),
+        ("lr = [1]", "lr = [1]"),
+        ("lr = ", "not TOML"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path: Path, content: str, complaint: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        parse_train_options(["--config", str(path)])
+    assert str(path) in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--batch-size", "0"], "--batch-size: '0': expected a number of at least 1"),
+        (["--batch-size", "many"], "--batch-size: 'many'"),
+        (["--lr", "inf"], "--lr: 'inf': expected a number above 0"),
+        (["--batch", "3"], "--batch"),
+        (["--schedule", "linear"], "--schedule"),
+        (["--config", "absent.toml"], "absent.toml: No such file"),
+        (["--stall-timeout-seconds", "5"], "below --stall-warning-seconds"),
+        (["--model"], "expected one argument"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_train_options(arguments)
+    assert complaint in str(caught.value)
+
+
+def test_help_groups_options_and_shows_defaults() -> None:
+    text = build_parser().format_help()
+    for group in ("model and data:", "optimization:", "communication:", "run and output:"):
+        assert group in text
+    assert "(default: resnet18)" in text
+    assert "(default: no)" in text
+
+
+def test_options_that_may_differ_between_ranks() -> None:
+    shared = TrainConfig().shared_options()
+    assert {"model", "lr", "batch_size", "seed", "compression"} <= shared.keys()
+    assert not {"threads", "data_dir", "run_dir"} & shared.keys()

@@ -1,0 +1,194 @@
+"""The scripts of a fresh machine, with a stand-in for pip and for the making of environments."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import REPOSITORY
+
+SHELL_SCRIPTS = ["scripts/setup", "scripts/quickstart", "scripts/test", "scripts/lint", ".ci/run"]
+
+# A Python that only notes what pip is asked for, and whose environments hold a copy of it.
+STAND_IN = f"""#!/bin/sh
+case "$*" in
+    *_base_executable*) echo "$0" ;;
+    "-m venv --clear .venv") rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    "-m pip "*) echo "$*" >>pip-calls; echo "pip's last words"; [ ! -f pip-fails ] ;;
+    *) exec "{sys.executable}" "$@" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("script", SHELL_SCRIPTS)
+def test_shell_scripts_are_sound(script: str) -> None:
+    path = REPOSITORY / script
+    assert path.stat().st_mode & 0o100
+    subprocess.run(["sh", "-n", path], check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", "--exclude=SC1091", path], check=True)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What scripts/setup works on, and a stand-in for Python beside it."""
+    folder = tmp_path / "a check out"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "scripts", folder / "scripts", ignore=ignored)
+    for name in ("setup.cfg", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, folder)
+    (tmp_path / "python").write_text(STAND_IN)
+    (tmp_path / "python").chmod(0o755)
+    return folder
+
+
+def set_up(checkout: Path, python: str | Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [checkout / "scripts" / "setup"],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": str(python or checkout.parent / "python")},
+        capture_output=True,
+        text=True,
+    )
+
+
+def steps(result: subprocess.CompletedProcess[str]) -> str:
+    """The numbers of the steps that were taken: "1234"."""
+    assert result.returncode == 0, result.stderr
+    return "".join(line[1] for line in result.stdout.splitlines() if line.startswith("["))
+
+
+def test_setup_runs_once(checkout: Path) -> None:
+    assert steps(set_up(checkout)) == "1234"
+    pip_calls = (checkout / "pip-calls").read_text()
+    assert "--build-constraint scripts/build-constraints.txt --editable .[dev]" in pip_calls
+    again = set_up(checkout)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert (checkout / "pip-calls").read_text() == pip_calls
+
+
+def test_setup_installs_again_when_the_settings_change(checkout: Path) -> None:
+    set_up(checkout)
+    with (checkout / "setup.cfg").open("a") as settings:
+        settings.write("# another line\n")
+    assert steps(set_up(checkout)) == "34"
+    assert steps(set_up(checkout)) == ""
+
+
+def test_setup_starts_afresh_in_a_moved_checkout(checkout: Path) -> None:
+    set_up(checkout)
+    moved = checkout.rename(checkout.with_name("moved"))
+    assert steps(set_up(moved)) == "1234"
+
+
+def test_setup_starts_afresh_after_a_failure_and_shows_the_end_of_the_log(checkout: Path) -> None:
+    (checkout / "pip-fails").touch()
+    failed = set_up(checkout)
+    assert failed.returncode == 1
+    assert "pip's last words" in failed.stderr
+    assert "hint: above is the end of .venv/setup.log" in failed.stderr
+    (checkout / "pip-fails").unlink()
+    assert steps(set_up(checkout)) == "1234"
+
+
+def test_setup_names_a_python_that_does_not_fit(checkout: Path) -> None:
+    result = set_up(checkout, python="/bin/false")
+    assert result.returncode == 1
+    assert "needs a 64-bit Python 3.11, 3.12 or 3.13, found /bin/false: none" in result.stderr
+    assert "hint: sudo apt install python3" in result.stderr
+
+
+def environment_after(checkout: Path, activation: str) -> dict[str, str]:
+    output = subprocess.run(
+        ["sh", "-c", f"VIRTUAL_ENV=$PWD/.venv; . .venv/bin/{activation}; env"],
+        cwd=checkout,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return dict(line.partition("=")[::2] for line in output.splitlines())
+
+
+def test_open_mpis_defaults_replace_themselves_and_nothing_else(checkout: Path) -> None:
+    set_up(checkout)
+    params = checkout / ".venv" / "etc" / "prte-mca-params.conf"
+    first = params.read_text()
+    assert "\nrmaps_default_mapping_policy = slot:oversubscribe\n" in first
+    assert "\nhwloc_default_binding_policy = none\n" in first
+    params.write_text(f"before = 1\n{first.replace('none', 'core')}after = 1\n")
+    writer = [sys.executable, "scripts/openmpi_defaults.py", ".venv"]
+    for _ in range(2):
+        subprocess.run(writer, cwd=checkout, check=True)
+        assert params.read_text() == f"before = 1\n{first}after = 1\n"
+
+
+def test_activation_sets_what_open_mpi_reads_from_the_environment(checkout: Path) -> None:
+    set_up(checkout)
+    environment = environment_after(checkout, "activate")
+    assert environment["OMPI_ALLOW_RUN_AS_ROOT"] == "1"
+    assert environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+    assert Path(environment["OMPI_PRTERUN"]).resolve() == checkout / "scripts" / "prterun"
+
+
+# exec: the signals reach Python. A first line `#!{sys.executable}` would not bear spaces in it.
+PRTERUN = f"""#!/bin/sh
+exec "{sys.executable}" -c '
+import os, signal, sys, time
+
+def say(line):
+    os.write(1, line.encode() + b"\\n")
+
+def stop(number, frame):
+    say(signal.Signals(number).name)
+    if number == signal.SIGTERM or sys.argv[1] == "obeys":
+        sys.exit(0)
+
+signal.signal(signal.SIGUSR1, stop)
+signal.signal(signal.SIGTERM, stop)
+say(" ".join(s.name for s in sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))))
+time.sleep(60)
+' "$@"
+"""
+
+
+def interrupted_prterun(
+    folder: Path, program: str, behaviour: str, times: int
+) -> tuple[int, list[str]]:
+    """Interrupt scripts/prterun while it runs the program; exit code and lines of output."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "prterun").write_text(program)
+    (folder / "bin" / "prterun").chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, REPOSITORY / "scripts" / "prterun", behaviour],
+        env={"PATH": "/usr/bin:/bin", "OPAL_PREFIX": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        lines.append(process.stdout.readline())
+    return process.wait(timeout=20), [line.strip() for line in lines]
+
+
+def test_an_interruption_becomes_a_signal_that_mpirun_forwards(tmp_path: Path) -> None:
+    code, lines = interrupted_prterun(tmp_path, PRTERUN, "obeys", times=1)
+    assert lines == ["SIGHUP SIGINT SIGQUIT", "SIGUSR1"]
+    assert code == 130
+
+
+def test_a_second_interruption_ends_the_job(tmp_path: Path) -> None:
+    code, lines = interrupted_prterun(tmp_path, PRTERUN, "ignores", times=2)
+    assert lines[1:] == ["SIGUSR1", "SIGTERM"]
+    assert code == 130
+
+
+def test_the_exit_code_of_an_undisturbed_job_is_kept(tmp_path: Path) -> None:
+    code, _ = interrupted_prterun(tmp_path, "#!/bin/sh\nexit 3\n", "fails", times=0)
+    assert code == 3

@@ -1,0 +1,172 @@
+"""What a whole run does and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeddl.errors import CheckpointError, CommunicationError, ConfigError, EdgeddlError
+from edgeddl.training.clock import PHASES
+from tests.unit.training.training_runs import train
+
+NORMALISED = "tests.models:TinyNormalisedNet"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_any_number_of_ranks_sees_every_image_once_an_epoch(tmp_path: Path, ranks: int) -> None:
+    summary = train(tmp_path, ranks, limit_train=43, limit_test=17, epochs=2, batch_size=7)
+    assert summary["images"] == 2 * 43
+    assert summary["steps"] == 2 * -(-43 // (7 * ranks))
+    assert summary["final_accuracy"] * 17 == pytest.approx(round(summary["final_accuracy"] * 17))
+
+
+def test_fewer_images_than_ranks(tmp_path: Path) -> None:
+    """Ranks without images contribute nothing, and nobody hangs."""
+    summary = train(tmp_path, 5, limit_train=3, limit_test=2, epochs=2, model=NORMALISED)
+    assert summary["steps"] == 2
+    assert all(np.isfinite(summary["step_losses"]))
+
+
+def test_summary_holds_what_is_promised(tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere" / "summary.json"
+    train(tmp_path / "run", 2, summary=target)
+    summary = json.loads(target.read_text())
+    assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["options"]["batch_size"] == 8
+    assert {"edgeddl", "python", "numpy", "chainer", "mpi4py"} <= summary["versions"].keys()
+    assert summary["steps"] == len(summary["step_losses"]) == 8
+    assert 0 < summary["scaling_efficiency"] <= 1
+    assert [entry["epoch"] for entry in summary["history"]] == [1, 2]
+    assert summary["final_accuracy"] == summary["history"][-1]["accuracy"]
+    for number, rank in enumerate(summary["ranks"]):
+        assert rank["rank"] == number
+        assert rank["host"] == f"thread-{number}"
+        assert rank["cpu"]
+        assert set(rank["phase_seconds"]) == set(PHASES)
+        assert rank["images_per_second"] > 0
+        assert rank["peak_memory_bytes"] > 2**20
+        assert rank["bytes_sent"] > 0
+    measured = sum(rank["images_per_second"] for rank in summary["ranks"])
+    assert measured == pytest.approx(summary["images_per_second"], rel=0.2)
+
+
+def test_evaluation_counts_every_test_image_once(tmp_path: Path) -> None:
+    one, many = (train(tmp_path / str(n), n, batch_size=24 // n, lr_scaling="none") for n in (1, 3))
+    assert many["history"][0]["accuracy"] == one["history"][0]["accuracy"]
+    assert many["history"][0]["test_loss"] == pytest.approx(
+        one["history"][0]["test_loss"], rel=1e-5
+    )
+
+
+def test_evaluation_at_intervals_and_at_the_end(tmp_path: Path) -> None:
+    summary = train(tmp_path, epochs=3, eval_every=2)
+    assert ["accuracy" in entry for entry in summary["history"]] == [False, True, True]
+
+
+def test_schedule_reaches_the_optimizer(tmp_path: Path) -> None:
+    """With a rate of practically nothing after the first half, the loss stands still."""
+    summary = train(
+        tmp_path, limit_train=8, epochs=8, augment=False, schedule="step", step_at=(0.5,),
+        step_factor=1e-12, momentum=0.0, weight_decay=0.0,
+    )  # fmt: skip
+    losses = summary["step_losses"]
+    assert losses[5] == pytest.approx(losses[7], rel=1e-6)
+    assert losses[0] > losses[3] > losses[5]
+
+
+def test_learns(tmp_path: Path) -> None:
+    summary = train(tmp_path, 2, limit_train=40, epochs=25, augment=False, lr=0.1, weight_decay=0.0)
+    assert summary["step_losses"][-1] < 0.75 * summary["step_losses"][0]
+
+
+def test_weight_decay_leaves_biases_alone(tmp_path: Path) -> None:
+    from edgeddl.comm.arena import Arena
+    from edgeddl.comm.bucket import ParameterSpec, plan_buckets
+    from edgeddl.training.parameters import plan_segments
+
+    specs = [ParameterSpec("b", (3,), (0,)), ParameterSpec("W", (4, 5), (0, 1))]
+    segments = plan_segments(Arena(plan_buckets(specs, 2**20)), 0.1)
+    assert [segment.weight_decay for segment in segments] == [0.0, 0.1]
+
+
+def test_model_of_stock_links(tmp_path: Path) -> None:
+    naive, bucketed = (
+        train(tmp_path / kind, 2, model="tests.models:StockNet", communicator=kind)
+        for kind in ("naive", "bucketed")
+    )
+    assert naive["step_losses"] == bucketed["step_losses"]
+
+
+def test_parameter_used_twice_is_refused_but_works_naively(tmp_path: Path) -> None:
+    with pytest.raises(CommunicationError, match="more than once"):
+        train(tmp_path / "b", model="tests.models:TwiceUsedNet")
+    assert train(tmp_path / "n", model="tests.models:TwiceUsedNet", communicator="naive")["steps"]
+
+
+def test_divergence_ends_the_run_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(EdgeddlError, match="diverged") as caught:
+        train(tmp_path, lr=1e30, epochs=5)
+    assert "--lr" in str(caught.value)
+
+
+def test_checkpoints_kept(tmp_path: Path) -> None:
+    train(tmp_path, checkpoint_every=2, keep_checkpoints=2, epochs=2)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["best.npz", "checkpoint-00000014.npz", "checkpoint-00000016.npz"]
+
+
+def test_damaged_latest_checkpoint_falls_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    straight = train(tmp_path / "straight", epochs=2)
+    train(tmp_path / "run", checkpoint_every=3, max_steps=7)
+    latest = tmp_path / "run" / "checkpoints" / "checkpoint-00000007.npz"
+    latest.write_bytes(latest.read_bytes()[:1000])
+    with caplog.at_level(logging.WARNING, "edgeddl"):
+        resumed = train(tmp_path / "run", resume="auto")
+    assert "checkpoint-00000007.npz" in caplog.text
+    assert resumed["step_losses"] == straight["step_losses"]
+
+
+def test_full_disk_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real full disk is in test_checkpoint; here, what the run makes of it."""
+    from edgeddl.training.checkpoint import CheckpointStore
+
+    def full(*arguments: object, **options: object) -> None:
+        raise CheckpointError("checkpoint could not be written: No space left on device")
+
+    monkeypatch.setattr(CheckpointStore, "save", full)
+    with caplog.at_level(logging.WARNING, "edgeddl"):
+        assert train(tmp_path)["steps"] == 16
+    assert "No space left" in caplog.text
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, max_steps=1)
+    with pytest.raises(EdgeddlError, match="not of this model"):
+        train(tmp_path, 2, resume="auto", model=NORMALISED)
+
+
+def test_used_run_folder_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, max_steps=1)
+    with pytest.raises(EdgeddlError, match="already holds"):
+        train(tmp_path)
+
+
+def test_resuming_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
+    finished = train(tmp_path)
+    again = train(tmp_path, resume="auto")
+    assert again["step_losses"] == finished["step_losses"]
+    assert again["final_accuracy"] == finished["final_accuracy"]
+
+
+def test_options_are_checked() -> None:
+    for wrong in ({"label_smoothing": 1.0}, {"momentum": 1.0}, {"momentum": 0.0, "nesterov": True}):
+        with pytest.raises(ConfigError):
+            train(Path("never"), **wrong)
