@@ -41,11 +41,12 @@ def build_parser() -> argparse.ArgumentParser:
     data = commands.add_parser("data", help="get data sets and check them").add_subparsers(
         required=True, metavar="action"
     )
-    for name, run, text in (
-        ("fetch", fetch_data, "download a data set; an interrupted download is resumed"),
-        ("check", check_data, "read a data set and say what is in it"),
-    ):
-        action = data.add_parser(name, help=text)
+    fetch = data.add_parser("fetch", help="download a data set, or go on with a download")
+    fetch.add_argument("--url", help="a mirror of the official archive; the checksum is the same")
+    fetch.set_defaults(run=fetch_data)
+    check = data.add_parser("check", help="read a data set and say what is in it")
+    check.set_defaults(run=check_data)
+    for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(
             "--data-dir",
@@ -53,7 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
             metavar="DIR",
             help="where it is kept (default: $EDGEDDL_DATA, then the cache folder)",
         )
-        action.set_defaults(run=run)
     return parser
 
 
@@ -74,7 +74,8 @@ def print_info(options: argparse.Namespace) -> None:
 def fetch_data(options: argparse.Namespace) -> None:
     from edgeddl.data import fetch_cifar10
 
-    print(fetch_cifar10(_data_folder(options)))
+    mirror = {"url": options.url} if options.url else {}
+    fetch_cifar10(_data_folder(options), **mirror)
 
 
 def check_data(options: argparse.Namespace) -> None:

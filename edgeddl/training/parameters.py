@@ -25,10 +25,10 @@ def observe_parameters(
 ) -> list[ParameterSpec]:
     """The model's parameters in the order in which backward produces their gradients.
 
-    A pass of two blank images (batch normalisation wants more than one) through a copy of the model shows the order; Chainer's backward is
+    A pass of blank images through a copy of the model shows the order; Chainer's backward is
     deterministic, so it is the order of every later pass, on every rank.
     """
-    blank = np.zeros((2, *image_shape), np.float32)
+    blank = np.zeros((2, *image_shape), np.float32)  # batch normalisation wants more than one
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         logits = model(blank)  # also gives parameters their shapes where a link leaves them open
     if logits.shape != (2, classes):

@@ -1,0 +1,48 @@
+"""python -m edgeddl, as its user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgeddl.__main__ import main
+
+
+def test_info_as_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    assert "chainer" in capsys.readouterr().out
+    assert main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["chainer"] == "7.8.1"
+    assert facts["cores"] >= 1
+
+
+def test_absent_data_is_a_message_and_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "check", "cifar10", "--data-dir", str(tmp_path)]) == 2
+    assert "data fetch cifar10" in capsys.readouterr().err
+
+
+def test_a_mirror_that_cannot_be_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["data", "fetch", "cifar10", "--data-dir", str(tmp_path)]
+    assert main([*arguments, "--url", "http://127.0.0.1:9/nothing"]) == 2
+    assert "http://127.0.0.1:9/nothing" in capsys.readouterr().err
+
+
+def test_the_environment_says_where_data_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDDL_DATA", str(tmp_path / "from-environment"))
+    assert main(["data", "check", "cifar10"]) == 2
+    assert "from-environment" in capsys.readouterr().err
+
+
+def test_no_command_is_an_error() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
