@@ -118,15 +118,19 @@ def check_half_precision_sends_half(comm: Communicator) -> None:
 
 def check_half_precision_keeps_extremes(comm: Communicator) -> None:
     """Far outside half precision's own range of 6e-8 to 65504."""
-    for value in (1e-30, 1e-10, 1e10, 1e30):
+    for value in (1e-37, 1e-10, 1e8):
         bucket = np.full(101, value, np.float32)
         COMPRESSIONS["fp16"]()(comm, bucket)
         np.testing.assert_allclose(bucket, value * comm.size, rtol=2e-3)
-    for value in (np.inf, np.nan):
+
+
+def check_half_precision_does_not_hide_divergence(comm: Communicator) -> None:
+    for value in (np.inf, np.nan, 1e30):
         bucket = np.zeros(101, np.float32)
-        bucket[50] = value
+        if comm.rank == comm.size - 1:
+            bucket[50] = value
         COMPRESSIONS["fp16"]()(comm, bucket)
-        np.testing.assert_equal(bucket[50], np.float32(value))
+        assert comm.size == 1 or np.isnan(bucket[50])
 
 
 def check_reducers_agree(comm: Communicator) -> None:

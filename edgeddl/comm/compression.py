@@ -13,6 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeddl.comm.communicator import Communicator
+from edgeddl.kernels import decode_half, encode_half
+
+# Of numbers that can be encoded: with it, the factor is the largest power of two of a float32.
+LARGEST_EXPONENT = 127 - 112 + 15
 
 BucketSum = Callable[[Communicator, np.ndarray], int]
 
@@ -37,10 +41,11 @@ class HalfPrecisionSum:
     up in float32, in the order of ranks, and sends the sum to everybody: each value is rounded
     twice, however many ranks there are, and nothing is ever added in half precision. Each message
     carries its own power of two, which moves its largest value to just below 2**15: nothing
-    overflows, and gradients far below half precision's smallest number (6e-8) survive.
+    overflows, and gradients far below half precision's smallest number (6e-8) survive. A message
+    with a number that is not finite, or above 2**30, arrives as NaN: training has diverged.
     """
 
-    # The power of two travels in front of the values, as one float32 in two half-precision places.
+    # The factor travels in front of the values, as one float32 in the place of two halves.
     HEADER = 2
 
     def __init__(self) -> None:
@@ -72,8 +77,8 @@ class _Buffers:
         self.chunk = -(-length // size)
         self.chunk_starts = [rank * self.chunk for rank in range(size)]
         shape = (size, HalfPrecisionSum.HEADER + self.chunk)
-        self.outgoing = np.zeros(shape, np.float16)
-        self.incoming = np.zeros(shape, np.float16)
+        self.outgoing = np.zeros(shape, np.uint16)
+        self.incoming = np.zeros(shape, np.uint16)
         self._total = np.zeros(self.chunk, np.float32)
         self._addend = np.zeros(self.chunk, np.float32)
 
@@ -87,24 +92,24 @@ class _Buffers:
 
 def _encode(values: np.ndarray, message: np.ndarray) -> None:
     header, body = message[: HalfPrecisionSum.HEADER], message[HalfPrecisionSum.HEADER :]
-    scale = _power_of_two_for(values)
-    header.view(np.float32)[0] = 1 / scale
-    np.multiply(values, scale, out=body[: values.size], casting="unsafe")
+    factor = _factor_for(values)
+    header.view(np.float32)[0] = factor
+    if np.isfinite(factor):
+        encode_half(values, float(factor), body[: values.size])
 
 
 def _decode(message: np.ndarray, values: np.ndarray) -> None:
     header, body = message[: HalfPrecisionSum.HEADER], message[HalfPrecisionSum.HEADER :]
-    unscale = header.view(np.float32)[0]
-    np.multiply(body[: values.size], unscale, out=values, dtype=np.float32)
+    decode_half(body[: values.size], float(header.view(np.float32)[0]), values)
 
 
-def _power_of_two_for(values: np.ndarray) -> np.float32:
-    """The power of two that brings the largest magnitude into [2**14, 2**15)."""
+def _factor_for(values: np.ndarray) -> np.float32:
+    """The factor with which the largest magnitude is encoded as a half within [2**14, 2**15)."""
     largest = max(values.max(), -values.min()) if values.size else np.float32(0)
-    if largest == 0 or not np.isfinite(largest):
-        return np.float32(1)  # infinity and NaN must arrive as what they are
-    exponent = 15 - int(np.frexp(largest)[1])
-    return np.float32(2.0 ** min(exponent, 126))  # its inverse must be a normal float32 too
+    exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) else LARGEST_EXPONENT + 1
+    if exponent > LARGEST_EXPONENT:
+        return np.float32(np.nan)
+    return np.float32(2.0 ** (112 + exponent - 15))
 
 
 COMPRESSIONS: dict[str, Callable[[], BucketSum]] = {

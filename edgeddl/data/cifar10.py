@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgeddl.data.images import CHANNELS, IMAGE_SIZE, ImageSet, Int32s, UInt8s
+from edgeddl.data.images import CHANNELS, IMAGE_SIZE, ImageSet, UInt8s
 from edgeddl.data.pickle_reader import read_pickled_dict
 from edgeddl.errors import DataError
 
@@ -90,13 +90,15 @@ def load_cifar10(
     A place is a folder that holds an official archive or an unpacked one, or is itself one of them.
     """
     path = _find(search_folders, layout)
-    count = layout.train_count + layout.test_count
-    images = np.empty((count, IMAGE_SIZE, IMAGE_SIZE, CHANNELS), dtype=np.uint8)
-    labels = np.empty(count, dtype=np.int32)
+    train, test = _allocate(layout.train_count), _allocate(layout.test_count)
     with _naming_damage(path):
-        _read_batches(path, layout, images, labels)
-    split = layout.train_count
-    return ImageSet(images[:split], labels[:split]), ImageSet(images[split:], labels[split:])
+        _read_batches(path, layout, train, test)
+    return train, test
+
+
+def _allocate(count: int) -> ImageSet:
+    images = np.empty((count, IMAGE_SIZE, IMAGE_SIZE, CHANNELS), dtype=np.uint8)
+    return ImageSet(images, np.empty(count, dtype=np.int32))
 
 
 def _find(search_folders: Sequence[Path], layout: Layout) -> Path:
@@ -121,7 +123,7 @@ def _list_batches(folder: Path, layout: Layout) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _read_batches(path: Path, layout: Layout, images: UInt8s, labels: Int32s) -> None:
+def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -> None:
     missing = dict.fromkeys(layout.batches)
     suffix = ""
     for file in _files_in_archive(path) if path.is_file() else _files_in_folder(path, layout):
@@ -129,15 +131,24 @@ def _read_batches(path: Path, layout: Layout, images: UInt8s, labels: Int32s) ->
         if batch not in missing:
             continue
         suffix = file.name.removeprefix(batch)
-        batch_labels, planes = (_decode_binary if suffix else _decode_python)(file, layout)
-        start = layout.batches.index(batch) * layout.images_per_file
+        labels, planes = (_decode_binary if suffix else _decode_python)(file, layout)
+        target, start = (test, 0) if batch == layout.batches[-1] else (train, _start(batch, layout))
         part = slice(start, start + layout.images_per_file)
-        labels[part] = batch_labels
-        images[part] = planes.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
+        target.labels[part] = labels
+        target.images[part] = _planes_to_pixels(planes)
         del missing[batch]
     if missing:
         names = ", ".join(f"{batch}{suffix}" for batch in missing)
         raise DataError(f"{path} lacks {names} of CIFAR-10", hint=_HINT_DAMAGED)
+
+
+def _start(batch: str, layout: Layout) -> int:
+    """Where the images of a training batch begin."""
+    return layout.batches.index(batch) * layout.images_per_file
+
+
+def _planes_to_pixels(planes: UInt8s) -> UInt8s:
+    return planes.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
 
 
 def _files_in_folder(folder: Path, layout: Layout) -> Iterator[_File]:

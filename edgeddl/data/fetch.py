@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import http
-import http.client
 import os
-import re
-import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from tqdm import tqdm
-
-import edgeddl
+from edgeddl.data.download import TIMEOUT_SECONDS, Archive, Download
 from edgeddl.data.locations import default_data_dir
 from edgeddl.errors import DataError
 from edgeddl.log import logger
-
-_CHUNK_BYTES = 2**18
-_TIMEOUT_SECONDS = 30.0  # without a byte from the server
-_HINT_RESUME = "run the same command again: it goes on where it stopped"
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A file to download, and how to know that it is the right one."""
-
-    name: str
-    url: str
-    size: int
-    sha256: str
-
 
 # https://www.cs.toronto.edu/~kriz/cifar.html publishes the MD5 c32a1d4ab5d03f1284b67883e8d87530;
 # the SHA-256 is that of the same file.
@@ -65,7 +42,7 @@ def fetch(
     folder: Path,
     *,
     progress: bool = True,
-    timeout_seconds: float = _TIMEOUT_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Path:
     """Download an archive unless the right file is there; returns its path."""
     path = folder / archive.name
@@ -80,7 +57,7 @@ def fetch(
         with _open_alone(part) as file:
             if file.seek(0, os.SEEK_END) > archive.size:
                 file.truncate(0)
-            download = _Download(archive, file, timeout_seconds=timeout_seconds)
+            download = Download(archive, file, timeout_seconds=timeout_seconds)
             download.run(progress=progress)
             file.flush()
             os.fsync(file.fileno())
@@ -134,138 +111,3 @@ def _naming_file_errors(path: Path) -> Iterator[None]:
             hint="free some space or choose another folder with --data-dir, and run it again: "
             "what has come is kept",
         ) from error
-
-
-class _Download:
-    """Appends to a file what is missing of an archive."""
-
-    def __init__(self, archive: Archive, file: BinaryIO, *, timeout_seconds: float) -> None:
-        self._archive = archive
-        self._file = file
-        self._timeout_seconds = timeout_seconds
-
-    def run(self, *, progress: bool) -> None:
-        """Raises an error, and leaves what has come, unless all of it comes."""
-        if self._size() == self._archive.size:
-            return
-        self._check_space()
-        logger.info("downloading %s", self._archive.url)
-        with self._connect() as response:
-            self._copy(response, progress=progress)
-        self._check_size()
-
-    def _size(self) -> int:
-        return self._file.seek(0, os.SEEK_END)
-
-    def _check_space(self) -> None:
-        needed = self._archive.size - self._size()
-        free = shutil.disk_usage(Path(self._file.name).parent).free
-        if free < needed:
-            raise DataError(
-                f"{self._file.name} needs {needed:,} bytes more, the disk has {free:,} left",
-                hint="free some space or choose another folder with --data-dir",
-            )
-
-    def _connect(self) -> http.client.HTTPResponse:
-        """An answer that starts with the first byte that is missing; else all of it, from 0 on."""
-        have = self._size()
-        response = self._request(have)
-        if response is not None and _first_byte(response) == have:
-            return response
-        self._file.truncate(0)
-        if response is not None and _first_byte(response) == 0:
-            return response
-        response = self._request(0)
-        if response is None or _first_byte(response) != 0:
-            raise DataError(f"{self._archive.url} cannot be had from its beginning")
-        return response
-
-    def _request(self, first_byte: int) -> http.client.HTTPResponse | None:
-        """The server's answer; None when it has nothing from that byte on."""
-        headers = {"User-Agent": f"edgeddl/{edgeddl.__version__}"}
-        if first_byte:
-            headers["Range"] = f"bytes={first_byte}-"
-        try:
-            with self._naming_server_errors():
-                request = urllib.request.Request(self._archive.url, headers=headers)
-                response: http.client.HTTPResponse = urllib.request.urlopen(
-                    request, timeout=self._timeout_seconds
-                )
-        except _RangeRefused:
-            return None
-        self._check_announced_size(response)
-        return response
-
-    def _check_announced_size(self, response: http.client.HTTPResponse) -> None:
-        """A page that says "not found" or "log in first" must not replace what has come already."""
-        if response.length is None:
-            return
-        announced = (_first_byte(response) or 0) + response.length
-        if announced != self._archive.size:
-            response.close()
-            raise DataError(
-                f"{self._archive.url} has {announced:,} bytes, expected {self._archive.size:,}",
-                hint="the server or a proxy on the way gives another file",
-            )
-
-    def _copy(self, response: http.client.HTTPResponse, *, progress: bool) -> None:
-        size = self._size()
-        with tqdm(
-            desc=self._archive.name,
-            total=self._archive.size,
-            initial=size,
-            unit="B",
-            unit_scale=True,
-            disable=None if progress else True,  # None: where there is no terminal
-        ) as bar:
-            while size <= self._archive.size:
-                with self._naming_server_errors():
-                    chunk = response.read1(_CHUNK_BYTES)
-                if not chunk:
-                    return
-                self._file.write(chunk)
-                size += len(chunk)
-                bar.update(len(chunk))
-
-    def _check_size(self) -> None:
-        found, expected = self._size(), self._archive.size
-        if found > expected:
-            self._file.truncate(0)
-            raise DataError(f"{self._archive.url} gave more than the expected {expected:,} bytes")
-        if found < expected:
-            raise DataError(
-                f"{self._archive.url}: the connection ended after {found:,} of {expected:,} bytes",
-                hint=_HINT_RESUME,
-            )
-
-    @contextmanager
-    def _naming_server_errors(self) -> Iterator[None]:
-        """What a connection can fail with, as an error that names the address."""
-        try:
-            yield
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                raise _RangeRefused from error
-            raise DataError(
-                f"{self._archive.url}: HTTP {error.code} {error.reason}",
-                hint=f"try later; {_HINT_RESUME}",
-            ) from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise DataError(
-                f"{self._archive.url} cannot be reached or read: {reason}",
-                hint=f"check the network, then {_HINT_RESUME}",
-            ) from error
-
-
-class _RangeRefused(Exception):
-    """The server has nothing from the asked-for byte on."""
-
-
-def _first_byte(response: http.client.HTTPResponse) -> int | None:
-    """Where in the file an answer starts; None where it does not say so in a known way."""
-    if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-        return 0
-    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(match[1]) if match else None

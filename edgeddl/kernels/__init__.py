@@ -173,3 +173,28 @@ def store(gradient: Array, out: Array | None) -> Array:
     check_array("out", out, gradient.shape)
     np.copyto(out, gradient)
     return out
+
+
+def encode_half(x: Array, factor: float, out: Array) -> None:
+    """out (uint16) = x in half precision, as multiples of factor * 2**-112.
+
+    x / (factor * 2**-112) must lie within half precision's range, 65504.
+    """
+    _check_half(x, out)
+    _implementation.encode_half(x, factor, out)
+
+
+def decode_half(x: Array, factor: float, out: Array) -> None:
+    """out (float32) = what encode_half was given; infinity and NaN only come from the factor."""
+    _check_half(out, x)
+    _implementation.decode_half(x, factor, out)
+
+
+def _check_half(numbers: Array, halves: Array) -> None:
+    check_array("numbers", numbers, (None,))
+    if halves.dtype != np.uint16 or halves.shape != numbers.shape:
+        raise KernelError(
+            f"halves must be uint16 of shape {numbers.shape}, not {halves.dtype} of {halves.shape}"
+        )
+    if not (numbers.flags.c_contiguous and halves.flags.c_contiguous):
+        raise KernelError("numbers and halves must be contiguous")

@@ -10,6 +10,7 @@ from edgeddl.kernels.reference.convolution import (
     convolution_weight_gradient,
 )
 from edgeddl.kernels.reference.elementwise import channel_sums, relu_backward, relu_forward
+from edgeddl.kernels.reference.half import decode_half, encode_half
 from edgeddl.kernels.reference.linear import (
     linear_forward,
     linear_input_gradient,
@@ -37,6 +38,8 @@ __all__ = [
     "convolution_forward",
     "convolution_input_gradient",
     "convolution_weight_gradient",
+    "decode_half",
+    "encode_half",
     "global_average_backward",
     "global_average_forward",
     "linear_forward",
