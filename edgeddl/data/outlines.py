@@ -15,12 +15,25 @@ from edgeddl.data.images import Float32s
 Outline = Callable[[Float32s, Float32s], Float32s]
 
 
+def _larger(a: Float32s, b: Float32s) -> Float32s:
+    """The distance from where two shapes overlap."""
+    result: Float32s = np.maximum(a, b)
+    return result
+
+
+def _smaller(a: Float32s, b: Float32s) -> Float32s:
+    """The distance from two shapes together."""
+    result: Float32s = np.minimum(a, b)
+    return result
+
+
 def _radius(u: Float32s, v: Float32s) -> Float32s:
-    return np.sqrt(u * u + v * v)
+    result: Float32s = np.sqrt(u * u + v * v)
+    return result
 
 
 def _box(u: Float32s, v: Float32s, width: float, height: float) -> Float32s:
-    return np.maximum(abs(u) - width, abs(v) - height)
+    return _larger(abs(u) - width, abs(v) - height)
 
 
 def disc(u: Float32s, v: Float32s) -> Float32s:
@@ -41,13 +54,12 @@ def frame(u: Float32s, v: Float32s) -> Float32s:
 
 def triangle(u: Float32s, v: Float32s) -> Float32s:
     """Inside three lines at 120 degrees to each other."""
-    outermost: Float32s = np.maximum(abs(u) * 0.8660254 + v * 0.5, -v)
-    return outermost - 0.5
+    return _larger(abs(u) * 0.8660254 + v * 0.5, -v) - 0.5
 
 
 def cross(u: Float32s, v: Float32s) -> Float32s:
     """A standing and a lying bar."""
-    return np.minimum(_box(u, v, 0.92, 0.27), _box(u, v, 0.27, 0.92))
+    return _smaller(_box(u, v, 0.92, 0.27), _box(u, v, 0.27, 0.92))
 
 
 def star(u: Float32s, v: Float32s) -> Float32s:
@@ -63,23 +75,24 @@ def star(u: Float32s, v: Float32s) -> Float32s:
         ]
     )
     lines.sort(axis=0)
-    return lines[-2] - 0.33
+    second: Float32s = lines[-2]
+    return second - 0.33
 
 
 def crescent(u: Float32s, v: Float32s) -> Float32s:
     """A disc without another one that covers most of it."""
-    return np.maximum(_radius(u, v) - 0.92, 0.75 - _radius(u - 0.45, v))
+    return _larger(_radius(u, v) - 0.92, 0.75 - _radius(u - 0.45, v))
 
 
 def bars(u: Float32s, v: Float32s) -> Float32s:
     """Three bars side by side."""
     across = abs(u)
-    return np.maximum(np.minimum(across, abs(across - 0.64)) - 0.17, abs(v) - 0.82)
+    return _larger(_smaller(across, abs(across - 0.64)) - 0.17, abs(v) - 0.82)
 
 
 def hourglass(u: Float32s, v: Float32s) -> Float32s:
     """Two triangles, tip to tip."""
-    return np.maximum((abs(u) - abs(v)) * 0.7071068 - 0.05, abs(v) - 0.82)
+    return _larger((abs(u) - abs(v)) * 0.7071068 - 0.05, abs(v) - 0.82)
 
 
 OUTLINES: dict[str, Outline] = {

@@ -33,8 +33,9 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 _CHUNK = 100  # images painted at a time: the arrays then fit a processor's cache
 _PIXELS = IMAGE_SIZE * IMAGE_SIZE
 
-# How far images differ. With these a small network gets from 10 % to over 90 % right within one
-# pass over the training images, a linear model stays under 30 %.
+# How far images differ. With these, resnet9 gets 99 % of 500 test images right after one pass over
+# the training images in batches of 32, 92 % in batches of 128 (one run each); ridge regression on
+# the pixels gets 25 % at best.
 _RADIUS = (10.0, 13.0)  # of the shape, in pixels
 _OFFSET = 4.0  # of its centre from the image's, in pixels
 _HALF_TURN_TANGENT = 0.15  # turned by up to 17 degrees either way
@@ -108,7 +109,7 @@ def _paint(draws: _Draws, labels: npt.NDArray[np.int32]) -> UInt8s:
         _lay(canvas, _spot_distance(draws, name), _contrasting(draws, name, colour))
     _lay(canvas, _shape_distance(draws, labels), _contrasting(draws, "shape", colour))
     canvas += _noise(draws)
-    pixels = np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
+    pixels: UInt8s = np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
     return pixels.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
 
 

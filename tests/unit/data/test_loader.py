@@ -1,0 +1,211 @@
+"""Ranks get their shares of every step, whatever their number and wherever a run resumes."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeddl.data import NO_AUGMENTATION, Augmentation, ImageSet, StepBatch, TrainLoader, normalise
+from edgeddl.data.sharding import epoch_permutation
+
+MEAN = np.array([0.5, 0.4, 0.3], dtype=np.float32)
+STD = np.array([0.25, 0.2, 0.1], dtype=np.float32)
+AUGMENTATION = Augmentation(cutout=8)
+
+
+def numbered_images(count: int) -> ImageSet:
+    """Image i has the label i."""
+    images = np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+    return ImageSet(images, np.arange(count, dtype=np.int32))
+
+
+IMAGES = numbered_images(101)
+
+
+def make_loader(images: ImageSet = IMAGES, **options: object) -> TrainLoader:
+    options = {"batch_size": 4, "augmentation": AUGMENTATION, **options}
+    return TrainLoader(images, MEAN, STD, **options)  # type: ignore[arg-type]
+
+
+def collect(step: StepBatch) -> tuple[np.ndarray, np.ndarray]:
+    """Copies of all a step has for a rank."""
+    x = [np.empty((0, 3, 32, 32), dtype=np.float32), *(x for x, _ in step.micro_batches)]
+    t = [np.empty(0, dtype=np.int32), *(t for _, t in step.micro_batches)]
+    return np.concatenate(x), np.concatenate(t)
+
+
+def loader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "edgeddl-loader"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    count=st.integers(1, 40),
+    size=st.integers(1, 6),
+    batch_size=st.integers(1, 7),
+    accumulation=st.integers(1, 3),
+    fraction=st.floats(0, 1),
+)
+def test_every_image_exactly_once(
+    count: int, size: int, batch_size: int, accumulation: int, fraction: float
+) -> None:
+    """From where an epoch is resumed to its end, over all ranks, in the epoch's order."""
+    first_image = int(fraction * count)
+    images = numbered_images(count)
+    by_rank = []
+    for rank in range(size):
+        with make_loader(
+            images, rank=rank, size=size, batch_size=batch_size, accumulation=accumulation
+        ) as loader:
+            by_rank.append([(s, *collect(s)) for s in loader.steps(3, first_image)])
+    labels: list[int] = []
+    for shares in zip(*by_rank, strict=True):
+        step = shares[0][0]
+        assert step.epoch == 3 and step.first_image == first_image + len(labels)
+        assert all(other.images == step.images for other, _, _ in shares)
+        assert step.images == min(
+            batch_size * accumulation * size, count - first_image - len(labels)
+        )
+        for other, _, share in shares:
+            assert all(len(t) <= batch_size for _, t in other.micro_batches)
+            assert len(other.micro_batches) <= accumulation
+            assert len(share) in (step.images // size, -(-step.images // size))
+            labels.extend(share)
+    assert labels == epoch_permutation(0, 3, count)[first_image:].tolist()
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_ranks_together_equal_one_rank(size: int) -> None:
+    """The same pixels, augmented the same way, bit for bit; 101 images do not divide."""
+    with make_loader(batch_size=4 * size) as loader:
+        alone = [collect(step) for step in loader.steps(0)]
+    loaders = [make_loader(rank=rank, size=size) for rank in range(size)]
+    for (x, t), *steps in zip(alone, *(loader.steps(0) for loader in loaders), strict=True):
+        shares = [collect(step) for step in steps]
+        np.testing.assert_array_equal(np.concatenate([share for share, _ in shares]), x)
+        np.testing.assert_array_equal(np.concatenate([share for _, share in shares]), t)
+    for loader in loaders:
+        loader.close()
+
+
+def test_accumulation_equals_a_larger_batch() -> None:
+    with make_loader(batch_size=12) as large, make_loader(accumulation=3) as small:
+        for one, three in zip(large.steps(0), small.steps(0), strict=True):
+            assert len(one.micro_batches) == 1
+            np.testing.assert_array_equal(collect(one)[0], collect(three)[0])
+
+
+def test_micro_batches_of_the_last_step() -> None:
+    """101 = 6 * 16 + 5: the second of two ranks gets 2 images, the first 3."""
+    with make_loader(rank=0, size=2, batch_size=2, accumulation=4) as loader:
+        steps = [[len(t) for _, t in step.micro_batches] for step in loader.steps(0)]
+    assert steps == [[2, 2, 2, 2]] * 6 + [[2, 1]]
+
+
+def test_a_rank_without_images() -> None:
+    with make_loader(numbered_images(2), rank=2, size=3) as loader:
+        (step,) = loader.steps(0)
+    assert step.images == 2
+    assert step.micro_batches == []
+
+
+def test_arrays() -> None:
+    with make_loader(augmentation=NO_AUGMENTATION) as loader:
+        for step in loader.steps(0):
+            for x, t in step.micro_batches:
+                assert x.dtype == np.float32 and t.dtype == np.int32
+                assert x.transpose(0, 2, 3, 1).flags.c_contiguous
+                np.testing.assert_array_equal(x, normalise(IMAGES.images[t], MEAN, STD))
+
+
+def test_a_step_stays_valid_until_the_next_is_asked_for() -> None:
+    """Although the thread is preparing the next ones meanwhile."""
+    with make_loader() as loader, make_loader() as other:
+        steps = loader.steps(0)
+        ahead = [collect(step) for step in other.steps(0)]
+        for expected in ahead:
+            step = next(steps)
+            threading.Event().wait(0.002)
+            np.testing.assert_array_equal(collect(step)[0], expected[0])
+
+
+def test_resumed_epoch_goes_on_with_the_same_steps() -> None:
+    with make_loader() as loader:
+        whole = [collect(step) for step in loader.steps(1)]
+    with make_loader() as loader:
+        resumed = [collect(step) for step in loader.steps(1, first_image=40)]
+    assert len(resumed) == len(whole) - 10
+    for (x, t), (expected_x, expected_t) in zip(resumed, whole[10:], strict=True):
+        np.testing.assert_array_equal(x, expected_x)
+        np.testing.assert_array_equal(t, expected_t)
+
+
+def test_epochs_follow_each_other_in_one_thread() -> None:
+    with make_loader() as loader:
+        list(loader.steps(0))
+        (thread,) = loader_threads()
+        second = np.concatenate([collect(step)[1] for step in loader.steps(1)])
+        assert loader_threads() == [thread]
+    np.testing.assert_array_equal(second, epoch_permutation(0, 1, 101))
+
+
+def test_epochs_in_any_order() -> None:
+    with make_loader() as loader:
+        for epoch in (2, 0, 0, 7):
+            labels = np.concatenate([collect(step)[1] for step in loader.steps(epoch)])
+            np.testing.assert_array_equal(labels, epoch_permutation(0, epoch, 101))
+        assert len(loader_threads()) == 1
+
+
+def test_an_iteration_left_midway_can_be_taken_up() -> None:
+    with make_loader() as loader:
+        for step in loader.steps(0):
+            if step.first_image == 20:
+                break
+        labels = np.concatenate([collect(step)[1] for step in loader.steps(0, 24)])
+    np.testing.assert_array_equal(labels, epoch_permutation(0, 0, 101)[24:])
+
+
+def test_nothing_left_of_an_epoch() -> None:
+    with make_loader() as loader:
+        assert list(loader.steps(0, first_image=101)) == []
+        assert loader_threads() == []
+
+
+def test_closing_midway_leaves_no_thread() -> None:
+    with make_loader() as loader:
+        next(loader.steps(0))
+        assert len(loader_threads()) == 1
+    assert loader_threads() == []
+    loader.close()
+
+
+def test_an_iteration_ends_with_its_loader() -> None:
+    loader = make_loader()
+    steps = loader.steps(0)
+    next(steps)
+    loader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(steps)
+
+
+def test_one_iteration_at_a_time() -> None:
+    with make_loader() as loader:
+        first = loader.steps(0)
+        next(first)
+        next(loader.steps(1))
+        with pytest.raises(RuntimeError, match="another iteration"):
+            next(first)
+
+
+def test_an_error_of_the_thread_comes_out() -> None:
+    """Labels without images."""
+    images = ImageSet(IMAGES.images[:50], IMAGES.labels)
+    with make_loader(images) as loader:
+        with pytest.raises(IndexError, match="out of bounds"):
+            list(loader.steps(0))
+        assert loader_threads() == []
