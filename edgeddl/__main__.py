@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeddl import log, machine
-from edgeddl.config import data_folder_from_environment
+from edgeddl.config import data_folder
 from edgeddl.errors import EdgeddlError
 from edgeddl.table import render_facts
 
@@ -75,24 +75,19 @@ def fetch_data(options: argparse.Namespace) -> None:
     from edgeddl.data import fetch_cifar10
 
     mirror = {"url": options.url} if options.url else {}
-    fetch_cifar10(_data_folder(options), **mirror)
+    fetch_cifar10(data_folder(options.data_dir), **mirror)
 
 
 def check_data(options: argparse.Namespace) -> None:
     from edgeddl.data import load_dataset
 
     dataset = load_dataset(
-        options.dataset, data_dir=_data_folder(options), limit_train=None, limit_test=None
+        options.dataset, data_dir=data_folder(options.data_dir), limit_train=None, limit_test=None
     )
     print(
         f"{dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test images"
         f" of {len(dataset.classes)} classes, fingerprint {dataset.fingerprint}"
     )
-
-
-def _data_folder(options: argparse.Namespace) -> Path | None:
-    environment = data_folder_from_environment()
-    return options.data_dir or (Path(environment) if environment else None)
 
 
 if __name__ == "__main__":

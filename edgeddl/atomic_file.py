@@ -50,4 +50,4 @@ def write_json(path: Path, value: Any) -> None:
     """Put a JSON file in the place of `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write((json.dumps(value, indent=1) + "\n").encode())
+        file.write((json.dumps(value, indent=1, allow_nan=False) + "\n").encode())

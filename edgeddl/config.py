@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from edgeddl.errors import ConfigError
 
@@ -19,6 +19,9 @@ MODEL_AND_DATA = "model and data"
 OPTIMIZATION = "optimization"
 COMMUNICATION = "communication"
 RUN = "run and output"
+
+ScheduleKind = Literal["constant", "cosine", "step", "one-cycle"]
+ScalingRule = Literal["linear", "none"]
 
 # Each rank's own business; everything else must be the same on all ranks.
 LOCAL_OPTIONS = ("data_dir", "threads", "run_dir", "summary", "progress", "resume")
@@ -34,9 +37,10 @@ COURSE_NEUTRAL_OPTIONS = (
 )
 
 
-def data_folder_from_environment() -> str | None:
-    """$EDGEDDL_DATA: where data sets are when --data-dir does not say."""
-    return os.environ.get("EDGEDDL_DATA")
+def data_folder(data_dir: Path | None) -> Path | None:
+    """Where data sets are: as --data-dir says, else $EDGEDDL_DATA; None leaves it to the data."""
+    environment = os.environ.get("EDGEDDL_DATA")
+    return data_dir or (Path(environment) if environment else None)
 
 
 def _option(default: Any, group: str, text: str, **argument: Any) -> Any:
@@ -47,11 +51,18 @@ def _number(kind: type, minimum: float, *, above: bool = False) -> Any:
     """A parser of numbers with a lower limit, for argparse and for configuration files."""
 
     def parse(text: Any) -> Any:
-        value = kind(text)
-        if kind is int and isinstance(text, float) and value != text:
-            raise ValueError("expected a whole number")
-        if not (math.isfinite(value) and (value > minimum if above else value >= minimum)):
-            raise ValueError(f"expected a number {'above' if above else 'of at least'} {minimum}")
+        noun = "whole number" if kind is int else "number"
+        limit = f"{'above' if above else 'of at least'} {minimum}"
+        try:
+            value = kind(text)
+            exact = not isinstance(text, float) or value == text
+            fits = (
+                exact and math.isfinite(value) and (value > minimum if above else value >= minimum)
+            )
+        except (ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise ValueError(f"expected a {noun} {limit}")
         return value
 
     return parse
@@ -62,9 +73,18 @@ _POSITIVE = {"type": _number(float, 0, above=True), "metavar": "X"}
 _NOT_NEGATIVE = {"type": _number(float, 0), "metavar": "X"}
 
 
+def _path(text: str) -> Path:
+    if not text:  # an unset shell variable; Path would take it for the current folder
+        raise ValueError("expected a path")
+    return Path(text)
+
+
 def _fractions(value: Any) -> tuple[float, ...]:
     """Fractions of the run: "0.5,0.75" on the command line, [0.5, 0.75] in a file."""
-    return tuple(float(part) for part in (value.split(",") if isinstance(value, str) else value))
+    parts = value.split(",") if isinstance(value, str) else value
+    if any(isinstance(part, bool) for part in parts):
+        raise ValueError("expected numbers")
+    return tuple(float(part) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -90,7 +110,7 @@ class TrainConfig:
         None,
         MODEL_AND_DATA,
         "folder or archive with the data set (default: $EDGEDDL_DATA, then the cache folder)",
-        type=Path,
+        type=_path,
         metavar="DIR",
     )
     limit_train: int | None = _option(
@@ -125,17 +145,17 @@ class TrainConfig:
     lr: float = _option(
         0.025, OPTIMIZATION, "learning rate for one rank's batch, before scaling", **_POSITIVE
     )
-    lr_scaling: Literal["linear", "none"] = _option(
+    lr_scaling: ScalingRule = _option(
         "linear",
         OPTIMIZATION,
         "linear: multiply by ranks x accumulation; none: take --lr as it is",
-        choices=("linear", "none"),
+        choices=get_args(ScalingRule),
     )
-    schedule: Literal["constant", "cosine", "step", "one-cycle"] = _option(
+    schedule: ScheduleKind = _option(
         "cosine",
         OPTIMIZATION,
         "course of the learning rate over the run",
-        choices=("constant", "cosine", "step", "one-cycle"),
+        choices=get_args(ScheduleKind),
     )
     warmup_epochs: float | None = _option(
         None,
@@ -206,11 +226,11 @@ class TrainConfig:
         None,
         RUN,
         "folder of the run's files (default: runs/MODEL-DATASET)",
-        type=Path,
+        type=_path,
         metavar="DIR",
     )
     summary: Path | None = _option(
-        None, RUN, "also write the summary to this file", type=Path, metavar="FILE.json"
+        None, RUN, "also write the summary to this file", type=_path, metavar="FILE.json"
     )
     progress: str = _option(
         "auto",
@@ -220,6 +240,17 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
+        if not self.resume:
+            raise ConfigError("--resume must be auto, never or a path, not empty")
+        if self.cutout > 32:
+            raise ConfigError(f"--cutout {self.cutout} is larger than an image, 32 pixels")
+        for option in fields(self):
+            choices = option.metadata["argument"].get("choices")
+            if choices and getattr(self, option.name) not in choices:
+                value = getattr(self, option.name)
+                raise ConfigError(
+                    f"{option.name} must be one of {', '.join(choices)}, not {value!r}"
+                )
         if self.label_smoothing >= 1:
             raise ConfigError(f"--label-smoothing: expected below 1, got {self.label_smoothing}")
         if self.momentum >= 1:

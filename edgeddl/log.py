@@ -6,8 +6,10 @@ Lines go to stderr through tqdm, so that they do not tear a progress bar.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -50,6 +52,14 @@ def configure() -> None:
     logger.propagate = False
 
 
+def say(text: str) -> None:
+    """Print for people; that the terminal was closed or the reader has left is no failure."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+
+
 def write_to(stream: TextIO) -> None:
     """Send log lines of this process to another stream, if they go to stderr now."""
     for handler in logger.handlers:
@@ -72,5 +82,6 @@ class _TqdmHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         stream = self.stream or sys.stderr
-        tqdm.write(self.format(record), file=stream)
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # as in `say`
+            tqdm.write(self.format(record), file=stream)
+            stream.flush()

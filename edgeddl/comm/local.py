@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from edgeddl import log
-from edgeddl.comm.communicator import Communicator, ReduceOperation
+from edgeddl.comm.communicator import Communicator
 from edgeddl.errors import CommunicationError
 
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ class SingleCommunicator:
         self.host = socket.gethostname()
         self.hosts = [self.host]
 
-    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+    def allreduce(self, array: np.ndarray) -> None:
         pass
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -88,14 +88,13 @@ class ThreadCommunicator:
         self.host = f"thread-{rank}"
         self.hosts = [f"thread-{other}" for other in range(group.size)]
 
-    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
-        combine = np.add if operation == "sum" else np.maximum
+    def allreduce(self, array: np.ndarray) -> None:
         result = array.copy()
         for rank, other in enumerate(self._exchange(array)):
             if rank == 0:
                 result[...] = other
             else:
-                combine(result, other, out=result)
+                result += other
         self._wait()  # everybody has read everybody's array
         array[...] = result
 
@@ -147,7 +146,11 @@ class ThreadCommunicator:
         try:
             self._group.barrier.wait()
         except threading.BrokenBarrierError:
-            raise CommunicationError(f"rank {self._group.aborted_by} ended the job") from None
+            raise _EndedByAnother(f"rank {self._group.aborted_by} ended the job") from None
+
+
+class _EndedByAnother(CommunicationError):
+    """A consequence of another rank's failure, not a cause."""
 
 
 def run_ranks(size: int, work: Callable[[Communicator], Result]) -> list[Result]:
@@ -175,5 +178,5 @@ def run_ranks(size: int, work: Callable[[Communicator], Result]) -> list[Result]
     for thread in threads:
         thread.join()
     if failures:
-        raise failures[0]
+        raise next((f for f in failures if not isinstance(f, _EndedByAnother)), failures[0])
     return results

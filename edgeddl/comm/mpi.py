@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -10,9 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from edgeddl.comm.communicator import ReduceOperation
-
-_OPERATIONS = {"sum": MPI.SUM, "max": MPI.MAX}
+from edgeddl.errors import CommunicationError
 
 
 class MPICommunicator:
@@ -23,6 +22,11 @@ class MPICommunicator:
     """
 
     def __init__(self) -> None:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise CommunicationError(
+                "this MPI does not let several threads communicate (MPI_THREAD_MULTIPLE)",
+                hint="use the environment's Open MPI: . .venv/bin/activate",
+            )
         self._comm = MPI.COMM_WORLD.Dup()
         self._board = _ProgressBoard(MPI.COMM_WORLD.Dup())
         self.rank: int = self._comm.rank
@@ -30,8 +34,8 @@ class MPICommunicator:
         self.host: str = MPI.Get_processor_name()
         self.hosts: list[str] = self._comm.allgather(self.host)
 
-    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
-        self._comm.Allreduce(MPI.IN_PLACE, array, op=_OPERATIONS[operation])
+    def allreduce(self, array: np.ndarray) -> None:
+        self._comm.Allreduce(MPI.IN_PLACE, array, op=MPI.SUM)
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         self._comm.Bcast(_as_bytes(array), root=root)
@@ -55,8 +59,9 @@ class MPICommunicator:
         return self._board.read()
 
     def abort(self, exit_code: int) -> NoReturn:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # closed: nobody reads any more
+                stream.flush()
         MPI.COMM_WORLD.Abort(exit_code)
         os._exit(exit_code)  # not reached where MPI_Abort works
 

@@ -59,7 +59,16 @@ class Reducer(Protocol):
         """Return when the arena's gradients are the sums over all ranks."""
 
     def close(self) -> None:
-        """End the step's threads."""
+        """No step will follow."""
+
+
+def used_twice(name: str) -> CommunicationError:
+    """The error for a model that the bucketed reducer cannot train."""
+    return CommunicationError(
+        f"parameter {name} is used more than once in the model's graph;"
+        " its first gradient could be on its way before the second is there",
+        hint="train this model with --communicator naive",
+    )
 
 
 class BucketReducer:
@@ -92,7 +101,7 @@ class BucketReducer:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._jobs_under_way = 0
-        self._thread = start_thread(self._communicate, "edgeddl-communication")
+        start_thread(self._communicate, "edgeddl-communication")
 
     # The main thread
 
@@ -116,11 +125,7 @@ class BucketReducer:
         if name is None:
             return None
         if name in self._written:
-            raise CommunicationError(
-                f"parameter {name} is used more than once in the model's graph;"
-                " its first gradient may be on its way already",
-                hint="train this model with --communicator naive",
-            )
+            raise used_twice(name)
         # A later pass adds to what the first has left in the bucket.
         view = self._views[name] if self._first_pass else np.empty_like(self._views[name])
         self._written[name] = view
@@ -154,8 +159,8 @@ class BucketReducer:
                 raise error
 
     def close(self) -> None:
+        # Without waiting: after a failure the thread may be in a collective that never ends.
         self._jobs.put(None)
-        self._thread.join()
 
     def _count_ready(self, name: str) -> None:
         if self._passes_left == 1:

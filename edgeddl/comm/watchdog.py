@@ -12,11 +12,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from edgeddl.comm.communicator import Communicator, ReduceOperation
+from edgeddl.comm.communicator import Communicator
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 from edgeddl.log import logger, start_thread
 
@@ -35,7 +36,7 @@ class Watchdog:
         self._timeout_seconds = timeout_seconds
         self._interval = min(warning_seconds / 4, LONGEST_INTERVAL_SECONDS)
         self._begun = 0
-        self._waiting: tuple[str, float] | None = None
+        self._waiting: _Wait | None = None
         self._warned = False
         self._timeout: CollectiveTimeout | None = None
         self._closed = threading.Event()
@@ -46,7 +47,7 @@ class Watchdog:
         """A collective operation is under way in this block."""
         self._begun += 1
         self._warned = False
-        self._waiting = (name, time.monotonic())
+        self._waiting = _Wait(name, time.monotonic(), self._begun)
         try:
             yield
         except Exception as error:
@@ -62,27 +63,28 @@ class Watchdog:
         while not self._closed.wait(self._interval):
             self._communicator.post_progress(self._begun)
             progress = self._communicator.read_progress()
-            waiting = self._waiting
-            if waiting:
-                name, since = waiting
-                self._judge(name, time.monotonic() - since, progress)
+            if waiting := self._waiting:
+                self._judge(waiting, progress)
 
-    def _judge(self, name: str, waited: float, progress: list[tuple[int, float]]) -> None:
-        arrived = [rank for rank, (count, _) in enumerate(progress) if count >= self._begun]
+    def _judge(self, wait: _Wait, progress: list[tuple[int, float]]) -> None:
+        waited = time.monotonic() - wait.since
+        late = {
+            rank: self._is_silent(heard)
+            for rank, (count, heard) in enumerate(progress)
+            if count < wait.number or self._is_silent(heard)
+        }
         # One of those who wait speaks for all; the rest only act should it be unable to.
-        speaks = self._communicator.rank == min(arrived, default=self._communicator.rank)
+        speaks = self._communicator.rank == min(set(range(len(progress))) - late.keys(), default=0)
         if waited > self._timeout_seconds + (0 if speaks else 2 * self._interval):
-            self._end_job(name, waited, progress)
+            self._end_job(wait.name, waited, late)
         elif waited > self._warning_seconds and speaks and not self._warned:
             self._warned = True
-            logger.warning(
-                "waited %.0f s in %s; %s", waited, name, self._describe_missing(progress)
-            )
+            logger.warning("waited %.0f s in %s; %s", waited, wait.name, self._describe(late))
 
-    def _end_job(self, name: str, waited: float, progress: list[tuple[int, float]]) -> None:
+    def _end_job(self, name: str, waited: float, late: dict[int, bool]) -> None:
         self._timeout = CollectiveTimeout(
-            f"gave up after {waited:.0f} s in {name}; {self._describe_missing(progress)}",
-            ranks=self._missing(progress),
+            f"gave up after {waited:.0f} s in {name}; {self._describe(late)}",
+            ranks=tuple(late),
             hint="look at these hosts (power, network, memory); the run goes on from its last"
             " checkpoint with --resume auto. Slow boards need a larger --stall-timeout-seconds.",
         )
@@ -91,23 +93,28 @@ class Watchdog:
         with contextlib.suppress(CommunicationError):  # raised where ranks are threads
             self._communicator.abort(self._timeout.exit_code)
 
-    def _missing(self, progress: list[tuple[int, float]]) -> tuple[int, ...]:
-        return tuple(rank for rank, (count, _) in enumerate(progress) if count < self._begun)
+    def _is_silent(self, heard_seconds_ago: float) -> bool:
+        return heard_seconds_ago > 3 * self._interval
 
-    def _describe_missing(self, progress: list[tuple[int, float]]) -> str:
-        missing = self._missing(progress)
-        if not missing:
+    def _describe(self, late: dict[int, bool]) -> str:
+        """`late`: ranks that have not arrived, or are silent, and whether they are silent."""
+        if not late:
             return "all ranks have arrived: the network between them is slow or cut"
         hosts = self._communicator.hosts
         return "not arrived: " + ", ".join(
-            f"rank {rank} on {hosts[rank]} ({self._sign_of_life(progress[rank][1])})"
-            for rank in missing
+            f"rank {rank} on {hosts[rank]}"
+            f" ({'no sign of life' if silent else 'alive, but busy or hanging'})"
+            for rank, silent in late.items()
         )
 
-    def _sign_of_life(self, heard_seconds_ago: float) -> str:
-        if heard_seconds_ago > 3 * self._interval:
-            return f"no sign of life for {heard_seconds_ago:.0f} s"
-        return "alive, but busy or hanging"
+
+@dataclass(frozen=True)
+class _Wait:
+    """The collective a rank is in: its name, when it began, and its number."""
+
+    name: str
+    since: float
+    number: int
 
 
 class WatchedCommunicator:
@@ -121,9 +128,9 @@ class WatchedCommunicator:
         self.host = communicator.host
         self.hosts = communicator.hosts
 
-    def allreduce(self, array: np.ndarray, operation: ReduceOperation = "sum") -> None:
+    def allreduce(self, array: np.ndarray) -> None:
         with self._watchdog.collective("all-reduce"):
-            self._inner.allreduce(array, operation)
+            self._inner.allreduce(array)
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         with self._watchdog.collective("broadcast"):
@@ -157,4 +164,20 @@ class WatchedCommunicator:
     def close(self) -> None:
         with self._watchdog.collective("close"):
             self._inner.close()
-        self._watchdog.close()
+
+
+@contextlib.contextmanager
+def watching(
+    communicator: Communicator, *, warning_seconds: float, timeout_seconds: float
+) -> Iterator[Communicator]:
+    """The communicator under a watchdog's eyes, within the block. One rank waits for nobody."""
+    if communicator.size == 1:
+        yield communicator
+        return
+    watchdog = Watchdog(
+        communicator, warning_seconds=warning_seconds, timeout_seconds=timeout_seconds
+    )
+    try:
+        yield WatchedCommunicator(communicator, watchdog)
+    finally:
+        watchdog.close()

@@ -44,7 +44,9 @@ ARCHIVE_NAMES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 
 _PIXEL_BYTES = CHANNELS * IMAGE_SIZE * IMAGE_SIZE
 _RECORD_BYTES = 1 + _PIXEL_BYTES
-_HINT_DAMAGED = "remove it and get the archive again: python -m edgeddl data fetch cifar10"
+_HINT_DAMAGED = (
+    "if this is a download of CIFAR-10, get it again: python -m edgeddl data fetch cifar10"
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Layout:
 
     images_per_file: int = 10_000
     train_files: int = 5
+    balanced: bool = True  # as many images of one class as of another, in training and in test
 
     @property
     def batches(self) -> tuple[str, ...]:
@@ -112,8 +115,8 @@ def _find(search_folders: Sequence[Path], layout: Layout) -> Path:
     raise DataError(
         f"CIFAR-10 was not found in {places}; "
         f"looked for {', '.join((*FOLDER_NAMES, *ARCHIVE_NAMES))}",
-        hint="get it with: python -m edgeddl data fetch cifar10\n"
-        "        or try without it: --dataset shapes",
+        hint=f"get it with: python -m edgeddl data fetch cifar10 --data-dir {folders[0]}\n"
+        "        or train without it: --dataset shapes",
     )
 
 
@@ -137,6 +140,8 @@ def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -
         target.labels[part] = labels
         target.images[part] = _planes_to_pixels(planes)
         del missing[batch]
+    if not missing and layout.balanced:
+        _check_balance(path, train, test)
     if missing:
         names = ", ".join(f"{batch}{suffix}" for batch in missing)
         raise DataError(f"{path} lacks {names} of CIFAR-10", hint=_HINT_DAMAGED)
@@ -215,10 +220,26 @@ def _check_labels(file: _File, labels: npt.NDArray[Any]) -> None:
         )
 
 
+def _check_balance(path: Path, *parts: ImageSet) -> None:
+    """Files of the right size that hold something else, or the same twice, show here."""
+    for part in parts:
+        counts = np.bincount(part.labels, minlength=len(CLASSES))
+        expected = len(part) // len(CLASSES)
+        wrong = np.flatnonzero(counts != expected)
+        if len(wrong):
+            raise DataError(
+                f"{path} is not CIFAR-10: it has {counts[wrong[0]]:,} images of"
+                f" {CLASSES[wrong[0]]}, expected {expected:,}",
+                hint=_HINT_DAMAGED,
+            )
+
+
 @contextmanager
 def _naming_damage(path: Path) -> Iterator[None]:
     """What reading can fail with, as an error that names the file."""
     try:
         yield
+    except PermissionError as error:
+        raise DataError(f"{path}: you may not read {error.filename}") from error
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise DataError(f"{path} cannot be read: {error}", hint=_HINT_DAMAGED) from error

@@ -48,7 +48,7 @@ class _Source:
 def _load_cifar10(
     data_dir: Path | None, train_count: int, test_count: int
 ) -> tuple[ImageSet, ImageSet]:
-    folder = default_data_dir(None) if data_dir is None else data_dir
+    folder = default_data_dir() if data_dir is None else data_dir
     train, test = cifar10.load_cifar10([folder])
     return train.first(train_count), test.first(test_count)
 
@@ -90,8 +90,8 @@ def load_dataset(
 ) -> Dataset:
     """The data set of this name; limits take the first images only."""
     source = _find_source(name)
-    train_count = _apply_limit(f"{name}: limit_train", limit_train, source.train_count)
-    test_count = _apply_limit(f"{name}: limit_test", limit_test, source.test_count)
+    train_count = _apply_limit(name, "--limit-train", limit_train, source.train_count)
+    test_count = _apply_limit(name, "--limit-test", limit_test, source.test_count)
     train, test = source.load(data_dir, train_count, test_count)
     return Dataset(
         name=name,
@@ -111,11 +111,11 @@ def _find_source(name: str) -> _Source:
     return _SOURCES[name]
 
 
-def _apply_limit(what: str, limit: int | None, available: int) -> int:
+def _apply_limit(name: str, what: str, limit: int | None, available: int) -> int:
     if limit is None:
         return available
     if not 1 <= limit <= available:
-        raise DataError(f"{what} is {limit:,}; expected 1 to {available:,} images")
+        raise DataError(f"{what} is {limit:,}; {name} has 1 to {available:,} images")
     return limit
 
 

@@ -33,7 +33,7 @@ def fetch_cifar10(
 
     Another `url` is a mirror: what comes from there must be the same file.
     """
-    target = default_data_dir(None) if folder is None else folder.expanduser()
+    target = default_data_dir() if folder is None else folder.expanduser()
     return fetch(replace(CIFAR10_BINARY, url=url), target, progress=progress)
 
 

@@ -81,9 +81,10 @@ class TrainLoader:
         self._seed = seed
         self.global_batch = batch_size * accumulation * size
         self._augmenter = Augmenter(
-            augmentation, Normaliser(mean, std), seed=seed, capacity=batch_size
+            augmentation, Normaliser(mean, std), seed=seed, capacity=min(batch_size, len(images))
         )
-        self._rooms = [_Room.allocate(batch_size * accumulation) for _ in range(_ROOMS)]
+        capacity = min(batch_size * accumulation, len(images))
+        self._rooms = [_Room.allocate(capacity) for _ in range(_ROOMS)]
         self._prefetcher: Prefetcher[StepBatch] | None = None
         self._prepared_from: tuple[int, int] | None = None
 

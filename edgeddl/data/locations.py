@@ -8,10 +8,8 @@ from pathlib import Path
 from edgeddl.errors import DataError
 
 
-def default_data_dir(environment_value: str | None) -> Path:
-    """The folder named by the environment if there is one, else the user's cache folder."""
-    if environment_value:
-        return Path(environment_value).expanduser()
+def default_data_dir() -> Path:
+    """A folder in the user's cache folder."""
     return _cache_folder() / "edgeddl"
 
 

@@ -47,7 +47,7 @@ def _build_own(name: str, classes: int) -> Any:
         problem = f"cannot be called with classes={classes}: {error}"
         raise ConfigError(f"model {name}: {problem}") from error
     model = make(classes=classes)
-    if not isinstance(model, chainer.Chain):
+    if not isinstance(model, chainer.Link):
         raise ConfigError(f"model {name}: gave {type(model).__name__}, not a chainer.Chain")
     return model
 
@@ -59,9 +59,11 @@ def _find(name: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        own = module_name == error.name or module_name.startswith(f"{error.name}.")
+        wanted = "" if own else f", which {module_name} imports"
+        hint = "run from the folder that holds it, or set PYTHONPATH" if own else "install it"
         raise ConfigError(
-            f"model {name}: there is no module {error.name!r}",
-            hint="run from the folder that holds it, or set PYTHONPATH",
+            f"model {name}: there is no module {error.name!r}{wanted}", hint=hint
         ) from error
     found = getattr(module, attribute, None)
     if not callable(found):

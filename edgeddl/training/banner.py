@@ -80,4 +80,7 @@ def _communication(run: PreparedRun) -> str:
 def _position(run: PreparedRun) -> str:
     state, folder = run.state, run.folder
     start = f"goes on after step {state.step}" if state.step else "starts anew"
-    return f"{start}, to step {run.total_steps}, in {folder.path if folder else '-'}"
+    course = f"{start}, to step {run.total_steps}"
+    if run.total_steps == state.step:
+        course = f"stands at its end, step {state.step}"
+    return f"{course}, in {folder.path if folder else '-'}"

@@ -5,7 +5,6 @@ The format of one checkpoint is in `checkpoint_file`; its names are exported her
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from edgeddl.atomic_file import replacing, sync_folder, temporary_beside
 from edgeddl.errors import CheckpointError, ConfigError
+from edgeddl.log import logger
 from edgeddl.training.checkpoint_file import (
     Checkpoint,
     MissingCheckpointError,
@@ -35,8 +35,6 @@ BEST_NAME = "best.npz"
 
 _STEP_NAME = re.compile(r"checkpoint-(\d{8}|[1-9]\d{8,})\.npz")
 _TEMPORARY_NAME = re.compile(r"\.(checkpoint-\d+|best)\.npz\.[0-9a-f]{8}\.tmp")
-
-_log = logging.getLogger("edgeddl")
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
@@ -93,14 +91,10 @@ class CheckpointStore:
                 continue
             except CheckpointError as error:
                 damaged.append(path.name)
-                _log.warning("%s; passing it over", error.message)
+                logger.warning("%s; passing it over", error.message)
         if damaged:
             raise _none_readable(self.folder, damaged)
         return None
-
-    def load(self, path: Path) -> Checkpoint:
-        """Read one checkpoint, of this folder or another."""
-        return read_checkpoint(path)
 
     def _remove_temporaries(self) -> None:
         """What a killed writer left."""
@@ -113,13 +107,13 @@ class CheckpointStore:
         later = [by_step[other] for other in by_step if other > step]
         if later:
             names = ", ".join(sorted(path.name for path in later))
-            _log.warning("the run was taken back to step %d: removing the later %s", step, names)
+            logger.warning("the run was taken back to step %d: removing the later %s", step, names)
         earlier = [by_step[other] for other in sorted(by_step) if other <= step]
         for path in later + earlier[: -self.keep]:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                _log.warning("could not remove the old checkpoint %s: %s", path, error.strerror)
+                logger.warning("could not remove the old checkpoint %s: %s", path, error.strerror)
 
     def _mark_best(self, path: Path) -> None:
         try:

@@ -79,7 +79,7 @@ def write_error(path: Path, error: OSError) -> CheckpointError:
     """What to tell a user whose disk did not take a checkpoint."""
     return CheckpointError(
         f"checkpoint {path} could not be written: {error.strerror or error}",
-        hint=f"earlier checkpoints are kept; see to space and permissions in {path.parent}",
+        hint=f"earlier ones, if any, are kept; see to space and permissions in {path.parent}",
     )
 
 

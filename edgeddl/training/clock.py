@@ -41,26 +41,23 @@ class Stopwatch:
         self.steps = 0
         self.seconds = 0.0
         self.images = 0
-        self.global_images = 0
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
-        self._skipped = 0
+        self._warm_up_left = self.WARM_UP_STEPS
 
-    def add(
-        self, clock_seconds: float, phase_seconds: dict[str, float], images: int, global_images: int
-    ) -> None:
-        if self._skipped < self.WARM_UP_STEPS:
-            self._skipped += 1
+    def add(self, seconds: float, phase_seconds: dict[str, float], images: int) -> None:
+        """A step of this rank over so many images of its own."""
+        if self.steps and self._warm_up_left:
+            self._warm_up_left -= 1
             self._reset()
         self.steps += 1
-        self.seconds += clock_seconds
+        self.seconds += seconds
         self.images += images
-        self.global_images += global_images
-        for name, seconds in phase_seconds.items():
-            self.phase_seconds[name] += seconds
+        for name in PHASES:
+            self.phase_seconds[name] += phase_seconds[name]
 
     def _reset(self) -> None:
-        """Forget the warm-up steps; a run of only such steps still reports its last one."""
-        self.steps, self.seconds, self.images, self.global_images = 0, 0.0, 0, 0
+        """Forget a warm-up step when the next one comes: the shortest run has a figure too."""
+        self.steps, self.seconds, self.images = 0, 0.0, 0
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
 
     @property

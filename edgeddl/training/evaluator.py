@@ -20,7 +20,6 @@ BATCH_SIZE = 64
 class Evaluation:
     loss: float
     accuracy: float
-    images: int
 
 
 def evaluate(model: chainer.Chain, dataset: Dataset, communicator: Communicator) -> Evaluation:
@@ -36,7 +35,7 @@ def evaluate(model: chainer.Chain, dataset: Dataset, communicator: Communicator)
             totals += _batch_totals(model, dataset, slice(first, min(first + BATCH_SIZE, stop)))
     communicator.allreduce(totals)
     loss, right, images = totals
-    return Evaluation(loss=loss / images, accuracy=right / images, images=int(images))
+    return Evaluation(loss=loss / images, accuracy=right / images)
 
 
 def _batch_totals(model: chainer.Chain, dataset: Dataset, part: slice) -> np.ndarray:

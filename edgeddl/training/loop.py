@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from edgeddl.config import TrainConfig
 from edgeddl.data import TrainLoader
-from edgeddl.errors import EdgeddlError
 from edgeddl.training.clock import StepClock, Stopwatch
+from edgeddl.training.divergence import check_finite
 from edgeddl.training.evaluator import Evaluation
 from edgeddl.training.schedule import Schedule
 from edgeddl.training.state import RunState
@@ -24,8 +23,6 @@ class StepReport:
 
     state: RunState
     loss: float
-    learning_rate: float
-    images: int
     global_images: int
     seconds: float
     phase_seconds: dict[str, float]
@@ -78,7 +75,9 @@ class TrainingLoop:
         return reached or self.state.epoch >= self._config.epochs
 
     def run(self) -> None:
-        self._record_epoch_if_ended()  # the run may have been stopped just before
+        if self.state.epoch_to_record:  # the run was stopped just before
+            self._record_epoch()
+            self._pause()
         while not (self.done or self.stopped):
             self._run_epoch()
 
@@ -107,36 +106,27 @@ class TrainingLoop:
             rate = self._schedule(self.state.progress(self._epoch_images))
             result = self._updater.step(batch, rate, self._stop.received, clock)
             seconds = clock.elapsed()
-            self._check_finite(result.loss)
+            check_finite("loss", result.loss, self.state.step + 1)
             images = sum(len(t) for _, t in batch.micro_batches)
             self.state.advance(result.loss, batch.images, self._epoch_images)
-            self.stopwatch.add(seconds, clock.phase_seconds, images, batch.images)
-            report = StepReport(
-                self.state, result.loss, rate, images, batch.images, seconds, clock.phase_seconds
-            )
+            self.stopwatch.add(seconds, clock.phase_seconds, images)
+            report = StepReport(self.state, result.loss, batch.images, seconds, clock.phase_seconds)
             for extension in self._extensions:
                 extension.on_step(report)
             self.stopped = result.stop_requested and not self.done
-            if not self.stopped:
-                self._record_epoch_if_ended()
-            for extension in self._extensions:
-                extension.on_pause(self.state, final=self.done or self.stopped)
+            if self.state.epoch_to_record and not self.stopped:
+                self._record_epoch()
+            self._pause()
 
-    def _check_finite(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            error = EdgeddlError(
-                f"the loss is {loss} at step {self.state.step + 1}: training has diverged",
-                hint="lower --lr or lengthen --warmup-epochs, and go on from an earlier checkpoint",
-            )
-            error.on_all_ranks = True  # the loss is the mean over ranks
-            raise error
+    def _pause(self) -> None:
+        for extension in self._extensions:
+            extension.on_pause(self.state, final=self.done or self.stopped)
 
-    def _record_epoch_if_ended(self) -> None:
+    def _record_epoch(self) -> None:
         state, config = self.state, self._config
-        if not state.epoch_to_record:
-            return
         if state.epoch % config.eval_every == 0 or state.epoch >= config.epochs:
             evaluation = self._evaluate()
+            check_finite("test loss", evaluation.loss, state.step)
             state.record_epoch(evaluation.loss, evaluation.accuracy)
         else:
             state.record_epoch(None, None)

@@ -10,6 +10,7 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec
+from edgeddl.comm.reducer import used_twice
 from edgeddl.errors import ConfigError
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.optimizers import Segment
@@ -21,12 +22,13 @@ def named_parameters(model: chainer.Chain) -> dict[str, chainer.Parameter]:
 
 
 def observe_parameters(
-    model: chainer.Chain, image_shape: tuple[int, ...], classes: int
+    model: chainer.Chain, image_shape: tuple[int, ...], classes: int, *, once: bool
 ) -> list[ParameterSpec]:
     """The model's parameters in the order in which backward produces their gradients.
 
     A pass of blank images through a copy of the model shows the order; Chainer's backward is
-    deterministic, so it is the order of every later pass, on every rank.
+    deterministic, so it is the order of every later pass, on every rank. With `once`, a model that
+    uses a parameter more than once is refused.
     """
     blank = np.zeros((2, *image_shape), np.float32)  # batch normalisation wants more than one
     with chainer.using_config("train", False), chainer.no_backprop_mode():
@@ -42,7 +44,10 @@ def observe_parameters(
     with chainer.using_config("train", True), collecting(recorder):
         F.sum(twin(blank)).backward()
     names = {id(parameter): name for name, parameter in parameters.items()}
-    seen = [names[key] for key in recorder.order if key in names]
+    asked = [names[key] for key in recorder.order if key in names]
+    seen = list(dict.fromkeys(asked))
+    if once and len(asked) > len(seen):
+        raise used_twice(next(name for name in seen if asked.count(name) > 1))
     unseen = [name for name in reversed(parameters) if name not in seen]
     return [_spec(name, parameters[name]) for name in seen + unseen]
 
@@ -72,6 +77,8 @@ def plan_segments(arena: Arena, weight_decay: float) -> list[Segment]:
 
 
 def _spec(name: str, parameter: chainer.Parameter) -> ParameterSpec:
+    if parameter.array is None:
+        raise ConfigError(f"parameter {name} has no shape: its link is never used in forward")
     if parameter.dtype != np.float32:
         raise ConfigError(f"parameter {name} is {parameter.dtype}, expected float32")
     axes = range(parameter.ndim)
@@ -87,8 +94,7 @@ class _OrderRecorder:
         self.order: list[int] = []
 
     def view_for(self, parameter: Any) -> None:
-        if id(parameter) not in self.order:
-            self.order.append(id(parameter))
+        self.order.append(id(parameter))
 
     def ready(self, parameter: Any) -> None:
         """Never called: no view was given."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from edgeddl import machine
+import numpy as np
+
+from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import COMPRESSIONS
 from edgeddl.comm.naive import NaiveReducer
 from edgeddl.comm.reducer import BucketReducer, Reducer
-from edgeddl.comm.watchdog import Watchdog, WatchedCommunicator
 from edgeddl.config import TrainConfig
 from edgeddl.data import NO_AUGMENTATION, Augmentation, TrainLoader
+from edgeddl.errors import CheckpointError
 from edgeddl.log import logger
 from edgeddl.training.banner import render_banner
 from edgeddl.training.checkpoint import CheckpointStore
@@ -24,6 +28,7 @@ from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.parameters import named_parameters
+from edgeddl.training.run_folder import RunFolder
 from edgeddl.training.startup import PreparedRun, prepare_run
 from edgeddl.training.stop import StopRequest, exit_code_after_stop
 from edgeddl.training.summary import rank_summary, render_summary, summarise
@@ -47,32 +52,26 @@ def run_training(
 ) -> Outcome:
     """Train as configured, on all ranks together. `threads` is only reported."""
     stop = stop or StopRequest()
-    with ExitStack() as cleanup:
-        if communicator.size > 1:
-            communicator = _watch(communicator, config, cleanup)
-        run = prepare_run(config, communicator)
-        ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
-        if communicator.rank == 0:
-            print(render_banner(run, ranks), flush=True)
-        reducer = _make_reducer(run)
-        loader = cleanup.enter_context(_make_loader(run))
-        loop = _make_loop(run, reducer, loader, stop)
-        with chainer.using_config("train", True):
+    run = prepare_run(config, communicator)
+    ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
+    if run.folder is not None:
+        log.say(render_banner(run, ranks))
+    reducer = _make_reducer(run)
+    keep = config.keep_checkpoints
+    store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
+    checkpointing = Checkpointing(run.snapshots, store, config.checkpoint_every)
+    with closing(reducer), _make_loader(run) as loader:
+        loop = _make_loop(run, reducer, loader, [*_make_progress(run), checkpointing], stop)
+        # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
+        with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
             loop.run()
-        summary = _summarise(run, loop, reducer, threads)
-        # Not when something was raised: the thread may be waiting for ranks that never come.
-        reducer.close()
-        return Outcome(summary, exit_code_after_stop() if loop.stopped else 0)
-
-
-def _watch(communicator: Communicator, config: TrainConfig, cleanup: ExitStack) -> Communicator:
-    watchdog = Watchdog(
-        communicator,
-        warning_seconds=config.stall_warning_seconds,
-        timeout_seconds=config.stall_timeout_seconds,
-    )
-    cleanup.callback(watchdog.close)
-    return WatchedCommunicator(communicator, watchdog)
+            summary = _summarise(run, loop, reducer, threads)
+    exit_code = exit_code_after_stop() if loop.stopped else 0
+    if run.folder is not None:
+        _publish(run, run.folder, summary)
+        if summary["measured_steps"] and checkpointing.saved_step != loop.state.step:
+            exit_code = _complain_of_loss(checkpointing.saved_step, loop.state.step)
+    return Outcome(summary, exit_code)
 
 
 def _make_reducer(run: PreparedRun) -> Reducer:
@@ -99,7 +98,11 @@ def _make_loader(run: PreparedRun) -> TrainLoader:
 
 
 def _make_loop(
-    run: PreparedRun, reducer: Reducer, loader: TrainLoader, stop: StopRequest
+    run: PreparedRun,
+    reducer: Reducer,
+    loader: TrainLoader,
+    extensions: Sequence[Extension],
+    stop: StopRequest,
 ) -> TrainingLoop:
     smoothing = run.config.label_smoothing
     return TrainingLoop(
@@ -110,28 +113,24 @@ def _make_loop(
         updater=Updater(run.model, reducer, run.optimizer, label_smoothing=smoothing),
         schedule=run.schedule,
         evaluate=lambda: evaluate(run.model, run.dataset, run.communicator),
-        extensions=_make_extensions(run),
+        extensions=extensions,
         stop=stop,
     )
 
 
-def _make_extensions(run: PreparedRun) -> list[Extension]:
-    config = run.config
-    extensions: list[Extension] = []
-    if run.communicator.rank == 0 and config.progress != "none":
-        extensions.append(
-            Progress(
-                config.progress,
-                epochs=config.epochs,
-                total_steps=run.total_steps,
-                first_step=run.state.step,
-                ranks=run.communicator.size,
-            )
+def _make_progress(run: PreparedRun) -> list[Extension]:
+    """On rank 0, unless nobody wants to see it."""
+    if run.folder is None or run.config.progress == "none":
+        return []
+    return [
+        Progress(
+            run.config.progress,
+            epochs=run.config.epochs,
+            total_steps=run.total_steps,
+            first_step=run.state.step,
+            ranks=run.communicator.size,
         )
-    keep = config.keep_checkpoints
-    store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
-    extensions.append(Checkpointing(run.snapshots, store, config.checkpoint_every))
-    return extensions
+    ]
 
 
 def _summarise(
@@ -139,29 +138,43 @@ def _summarise(
 ) -> dict[str, Any]:
     accuracy = loop.final_accuracy()
     own = rank_summary(run.communicator, loop.stopwatch, threads, reducer.bytes_sent)
-    summary = summarise(
+    return summarise(
         run.config,
         loop.state,
-        loop.stopwatch,
+        loop.stopwatch.steps,
         run.communicator.allgather(own),
         final_accuracy=accuracy,
         stopped=loop.stopped,
     )
-    if run.folder is not None:
-        _publish(run, summary)
-    return summary
 
 
-def _publish(run: PreparedRun, summary: dict[str, Any]) -> None:
+def _publish(run: PreparedRun, folder: RunFolder, summary: dict[str, Any]) -> None:
     """Rank 0 writes the summary to its files and to the screen."""
-    assert run.folder is not None
-    files = {
-        "checkpoints": run.folder.checkpoints,
-        "summary": run.config.summary or run.folder.summary,
-    }
-    for path in {run.folder.summary, files["summary"]}:
-        try:
-            write_json(path, summary)
-        except OSError as error:
-            logger.warning("the summary could not be written to %s: %s", path, error.strerror)
-    print(render_summary(summary, {name: str(path) for name, path in files.items()}), flush=True)
+    paths = [run.config.summary] if run.config.summary else []
+    if summary["measured_steps"]:
+        paths.append(folder.summary)
+    else:
+        logger.info("nothing was left to do: the run stands at its end; a larger --epochs goes on")
+    written = [path for path in paths if _write_summary(path, summary)]
+    files = [("checkpoints", str(folder.checkpoints))]
+    log.say(render_summary(summary, files + [("summary", str(path)) for path in written]))
+
+
+def _write_summary(path: Path, summary: dict[str, Any]) -> bool:
+    try:
+        write_json(path, summary)
+    except OSError as error:
+        logger.warning("the summary could not be written to %s: %s", path, error.strerror)
+        return False
+    return True
+
+
+def _complain_of_loss(saved_step: int | None, step: int) -> int:
+    """The trained model is nowhere: more than a warning. Returns the exit code."""
+    where = "there is no checkpoint" if saved_step is None else f"the last is of step {saved_step}"
+    error = CheckpointError(
+        f"the model as trained up to step {step} is NOT saved: {where}",
+        hint="make room, then go on with --resume auto",
+    )
+    logger.error("%s", error)
+    return error.exit_code

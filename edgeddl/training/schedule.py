@@ -10,12 +10,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
+from edgeddl.config import ScalingRule, ScheduleKind
 from edgeddl.errors import ConfigError
 
-ScheduleKind = Literal["constant", "cosine", "step", "one-cycle"]
-ScalingRule = Literal["linear", "none"]
 Schedule = Callable[[float], float]
 
 # Where one-cycle peaks, and the part of the peak it begins at: the defaults of PyTorch's OneCycleLR

@@ -26,6 +26,8 @@ from edgeddl.training.checkpoint import Checkpoint
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics
 
+MODEL_OPTIONS = ("model", "stem", "dataset")
+
 
 @dataclass(frozen=True)
 class Snapshots:
@@ -55,19 +57,29 @@ class Snapshots:
         }
         return Checkpoint(arrays=arrays, meta=meta)
 
+    def parameter_norm(self) -> float:
+        """Their Euclidean norm: one number that is finite as long as all of them are."""
+        return float(np.linalg.norm(self.arena.parameters.astype(np.float64)))
+
     def check(self, checkpoint: Checkpoint, origin: str) -> None:
-        """Raise unless this checkpoint is of this model: checked on rank 0 before it is used."""
-        expected = {name: array.shape for name, array in self._expected_arrays().items()}
+        """Raise unless this run can go on from this checkpoint: on rank 0, before it is used."""
+        meta = checkpoint.meta
+        ranks, options = meta.get("ranks"), meta.get("options")
+        if type(ranks) is not int or ranks < 1 or not isinstance(options, dict):
+            raise CheckpointError(f"{origin} does not describe a training run")
+        RunState.from_json(meta.get("state"), origin)
+        expected = {name: array.shape for name, array in self._expected_arrays(ranks).items()}
         found = {name: array.shape for name, array in checkpoint.arrays.items()}
         for name in sorted(expected.keys() | found.keys()):
-            if name.startswith("rank_statistics/"):
-                continue
             if expected.get(name) != found.get(name):
+                model = " ".join(f"--{key} {options.get(key)}" for key in MODEL_OPTIONS)
                 raise CheckpointError(
                     f"{origin} is not of this model: {name} has shape"
                     f" {found.get(name, 'absent')}, expected {expected.get(name, 'absent')}",
-                    hint=f"it was written with {_describe_model(checkpoint.meta)}",
+                    hint=f"it was written with {model}",
                 )
+            if checkpoint.arrays[name].dtype != np.float32:
+                raise CheckpointError(f"{origin}: {name} is not an array of float32")
 
     def restore(self, checkpoint: Checkpoint | None) -> RunState | None:
         """Continue from rank 0's checkpoint on all ranks; None where it has none."""
@@ -80,7 +92,7 @@ class Snapshots:
         self.communicator.broadcast(self.arena.parameters)
         self.communicator.broadcast(self.optimizer.velocity)
         self._restore_statistics(checkpoint, meta["ranks"])
-        return RunState.from_json(meta["state"])
+        return RunState.from_json(meta["state"], "the checkpoint")
 
     def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int) -> None:
         statistics = RunningStatistics(self.model)
@@ -92,11 +104,14 @@ class Snapshots:
         self.communicator.broadcast(rows)
         statistics.set_flat(rows[self.communicator.rank if same_ranks else 0])
 
-    def _expected_arrays(self) -> dict[str, np.ndarray]:
+    def _expected_arrays(self, ranks: int) -> dict[str, np.ndarray]:
+        statistics = RunningStatistics(self.model)
+        by_rank = statistics.split(np.zeros((ranks, statistics.flat().size), np.float32))
         return {
             **_prefixed("parameters", self._views(self.arena.parameters)),
             **_prefixed("velocity", self._views(self.optimizer.velocity)),
-            **_prefixed("statistics", RunningStatistics(self.model).arrays()),
+            **_prefixed("statistics", statistics.arrays()),
+            **_prefixed("rank_statistics", by_rank),
         }
 
     def _views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
@@ -105,7 +120,7 @@ class Snapshots:
 
 def changed_options(config: TrainConfig, meta: Mapping[str, Any]) -> list[str]:
     """Options that make a resumed run take another course than the one before, a line each."""
-    before = meta.get("options", {})
+    before = meta["options"]
     return [
         f"{name} {before[name]} -> {value}"
         for name, value in config.shared_options().items()
@@ -120,8 +135,3 @@ def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.nda
 def _fill(targets: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], prefix: str) -> None:
     for name, target in targets.items():
         target[...] = arrays[f"{prefix}/{name}"]
-
-
-def _describe_model(meta: Mapping[str, Any]) -> str:
-    options = meta.get("options", {})
-    return " ".join(f"--{name} {options.get(name)}" for name in ("model", "stem", "dataset"))

@@ -10,17 +10,17 @@ from edgeddl.atomic_file import write_json
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
-from edgeddl.comm.bucket import plan_buckets
+from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
-from edgeddl.config import TrainConfig, data_folder_from_environment
+from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
 from edgeddl.log import logger
 from edgeddl.models import build_model
 from edgeddl.optimizers import MomentumSGD
-from edgeddl.training.checkpoint import Checkpoint, CheckpointStore
+from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
-from edgeddl.training.run_folder import RunFolder, choose_run_folder, run_name
+from edgeddl.training.run_folder import RunFolder, check_summary_path, choose_run_folder, run_name
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
 from edgeddl.training.snapshot import Snapshots, changed_options
 from edgeddl.training.state import RunState
@@ -63,10 +63,9 @@ class PreparedRun:
         """Where the count of steps will stand at the end, from where it stands now."""
         this_epoch = -(-(self.epoch_images - self.state.first_image) // self.global_batch)
         later = max(self.config.epochs - self.state.epoch - 1, 0) * self.steps_per_epoch
-        total = self.state.step + (
-            this_epoch + later if self.state.epoch < self.config.epochs else 0
-        )
-        return min(total, self.config.max_steps or total)
+        left = this_epoch + later if self.state.epoch < self.config.epochs else 0
+        total = self.state.step + left
+        return max(min(total, self.config.max_steps or total), self.state.step)
 
 
 def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
@@ -74,8 +73,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     peak = scaled_learning_rate(
         config.lr, communicator.size, config.accumulation, config.lr_scaling
     )
-    dataset, model, schedule = together(communicator, lambda: _load(config, peak))
-    specs = observe_parameters(model, IMAGE_SHAPE, len(dataset.classes))
+    dataset, model, specs, schedule = together(communicator, lambda: _load(config, peak))
     arena = Arena(plan_buckets(specs, config.bucket_bytes))
     _check_agreement(config, communicator, dataset, arena)
     move_parameters(model, arena)
@@ -109,17 +107,20 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     )
 
 
-def _load(config: TrainConfig, peak: float) -> tuple[Dataset, chainer.Chain, Schedule]:
+def _load(
+    config: TrainConfig, peak: float
+) -> tuple[Dataset, chainer.Chain, list[ParameterSpec], Schedule]:
     """What may fail on one rank alone: a missing file, an unknown model."""
-    environment = data_folder_from_environment()
     dataset = load_dataset(
         config.dataset,
-        data_dir=config.data_dir or (Path(environment) if environment else None),
+        data_dir=data_folder(config.data_dir),
         limit_train=config.limit_train,
         limit_test=config.limit_test,
     )
     classes = len(dataset.classes)
     model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
+    once = config.communicator == "bucketed"
+    specs = observe_parameters(model, IMAGE_SHAPE, classes, once=once)
     warmup = config.warmup_epochs
     schedule = plan_schedule(
         config.schedule,
@@ -130,7 +131,7 @@ def _load(config: TrainConfig, peak: float) -> tuple[Dataset, chainer.Chain, Sch
         step_at=config.step_at,
         step_factor=config.step_factor,
     )
-    return dataset, model, schedule
+    return dataset, model, specs, schedule
 
 
 def _check_agreement(
@@ -159,6 +160,8 @@ def _open_folder(
     """On rank 0: where the run lives, and the checkpoint it goes on from."""
     if communicator.rank != 0:
         return None, None
+    if config.summary is not None:
+        check_summary_path(config.summary)
     name = run_name(config.model, config.dataset)
     folder = choose_run_folder(RUNS_FOLDER, name, config.run_dir, config.resume)
     checkpoint = None if config.resume == "never" else _find_checkpoint(config, folder, snapshots)
@@ -174,7 +177,7 @@ def _find_checkpoint(
 ) -> Checkpoint | None:
     store = CheckpointStore(folder.checkpoints, config.keep_checkpoints)
     origin = folder.resume_from
-    found = (origin, store.load(origin)) if origin else store.latest()
+    found = (origin, read_checkpoint(origin)) if origin else store.latest()
     if found is None:
         logger.info("no checkpoint in %s: starting anew", folder.checkpoints)
         return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from edgeddl.errors import CheckpointError
 
 
 @dataclass
@@ -68,6 +69,15 @@ class RunState:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> RunState:
-        """A state of its own: ranks that are threads of one process are handed the same value."""
-        return cls(**copy.deepcopy(dict(value)))
+    def from_json(cls, value: Any, origin: str) -> RunState:
+        """A new state; what does not describe one is a CheckpointError that names its origin."""
+        kinds: dict[str, Any] = {name: type(default) for name, default in asdict(cls()).items()}
+        kinds |= {"best_step": int | None, "best_accuracy": float | None}
+        fits = isinstance(value, dict) and value.keys() == kinds.keys()
+        if not fits or not all(isinstance(value[name], kind) for name, kind in kinds.items()):
+            raise CheckpointError(f"{origin} does not describe the state of a run")
+        state = cls(**copy.deepcopy(value))
+        steps = [e.get("step") if isinstance(e, dict) else None for e in state.history]
+        if len(state.step_losses) != state.step or not all(type(step) is int for step in steps):
+            raise CheckpointError(f"{origin} contradicts itself: its history does not fit its step")
+        return state

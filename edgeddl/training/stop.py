@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from edgeddl.log import logger
+from edgeddl.machine import launched_rank
 
 # What shells report for a program ended by Ctrl-C.
 INTERRUPTED = 128 + signal.SIGINT
 
 
-def under_mpirun() -> bool:
-    return "OMPI_COMM_WORLD_RANK" in os.environ
-
-
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Which signals ask for a stop.
 
-    Under mpirun, Ctrl-C reaches the ranks as SIGUSR1 (see scripts/prterun); SIGTERM means there
-    that another rank has died, and that nothing is left to wait for.
+    Under mpirun, Ctrl-C and a closed terminal reach the ranks as SIGUSR1 (see scripts/prterun);
+    SIGTERM means there that another rank has died, and that nothing is left to wait for.
     """
-    return (signal.SIGINT, signal.SIGUSR1 if under_mpirun() else signal.SIGTERM)
+    if launched_rank() is None:
+        return (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return (signal.SIGINT, signal.SIGUSR1)
 
 
 def exit_code_after_stop() -> int:
@@ -33,7 +31,7 @@ def exit_code_after_stop() -> int:
     mpirun takes any other code than 0 for a failure and says so at length. It gives the code for
     an interruption itself.
     """
-    return 0 if under_mpirun() else INTERRUPTED
+    return INTERRUPTED if launched_rank() is None else 0
 
 
 class StopRequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgeddl import machine
@@ -22,6 +22,7 @@ def rank_summary(
         "host": communicator.host,
         "cpu": machine.cpu_name(),
         "threads": threads,
+        "images": stopwatch.images,
         "images_per_second": stopwatch.images_per_second,
         "images_per_second_alone": stopwatch.images_per_second_alone,
         "phase_seconds": stopwatch.phase_seconds,
@@ -34,7 +35,7 @@ def rank_summary(
 def summarise(
     config: TrainConfig,
     state: RunState,
-    stopwatch: Stopwatch,
+    measured_steps: int,
     ranks: list[dict[str, Any]],
     *,
     final_accuracy: float | None,
@@ -45,7 +46,8 @@ def summarise(
     Scaling efficiency is the global throughput over the sum of what the ranks would do without
     communication: a rank's images over its step time less what it waited for all-reduces.
     """
-    global_speed = stopwatch.global_images / stopwatch.seconds if stopwatch.seconds else 0.0
+    seconds = max(rank["step_seconds"] for rank in ranks)
+    global_speed = sum(rank["images"] for rank in ranks) / seconds if seconds else 0.0
     alone = sum(rank["images_per_second_alone"] for rank in ranks)
     return {
         "options": config.to_json(),
@@ -53,7 +55,7 @@ def summarise(
         "steps": state.step,
         "epochs": state.epoch,
         "images": state.images,
-        "measured_steps": stopwatch.steps,
+        "measured_steps": measured_steps,
         "images_per_second": global_speed,
         "scaling_efficiency": global_speed / alone if alone else None,
         "final_accuracy": final_accuracy,
@@ -65,44 +67,55 @@ def summarise(
     }
 
 
-def render_summary(summary: Mapping[str, Any], files: Mapping[str, str]) -> str:
+def render_summary(summary: Mapping[str, Any], files: Sequence[tuple[str, str]]) -> str:
     """The end of a run for people: ranks in a table, results, and where the files are."""
     lines = ["", render_table(RANK_HEADINGS, [_rank_row(rank) for rank in summary["ranks"]]), ""]
-    lines.append(render_facts([*_results(summary), *files.items()]))
+    lines.append(render_facts([*_results(summary), *files]))
     return "\n".join(lines)
 
 
 RANK_HEADINGS = (
     "rank", "host", "threads", "img/s",
-    "forward", "backward", "wait", "update", "data", "memory", "sent",
+    "forward", "backward", "wait", "other", "memory", "sent",
 )  # fmt: skip
 
 
 def _rank_row(rank: Mapping[str, Any]) -> list[str]:
-    phases, total = rank["phase_seconds"], rank["step_seconds"] or 1.0
-    shares = ("forward", "backward", "allreduce_wait", "update", "data")
+    total = rank["step_seconds"] or 1.0
+    names = ("forward", "backward", "allreduce_wait")
+    shares = [rank["phase_seconds"][name] / total for name in names]
+    shares.append(max(1 - sum(shares), 0.0) if rank["step_seconds"] else 0.0)
     return [
         str(rank["rank"]),
         rank["host"],
         str(rank["threads"]),
         f"{rank['images_per_second']:.1f}",
-        *(f"{phases[name] / total:.1%}" for name in shares),
+        *(f"{share:.1%}" for share in shares),
         f"{rank['peak_memory_bytes'] / 2**20:.0f} MiB",
         f"{rank['bytes_sent'] / 1e6:.1f} MB",
     ]
 
 
 def _results(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    efficiency, accuracy = summary["scaling_efficiency"], summary["final_accuracy"]
     losses, ranks = summary["step_losses"], len(summary["ranks"])
     ending = "stopped after" if summary["stopped"] else "trained"
     return [
         ("run", f"{ending} {counted(summary['steps'], 'step')}, {summary['images']:,} images"),
         ("throughput", f"{summary['images_per_second']:.1f} img/s on {counted(ranks, 'rank')}"),
-        (
-            "efficiency",
-            "-" if efficiency is None else f"{efficiency:.1%} of the ranks without waiting",
-        ),
+        ("efficiency", _efficiency(summary["scaling_efficiency"])),
         ("loss", f"{losses[0]:.4f} first, {losses[-1]:.4f} last step" if losses else "-"),
-        ("accuracy", "not evaluated" if accuracy is None else f"{accuracy:.2%} of the test images"),
+        ("accuracy", _accuracy(summary)),
     ]
+
+
+def _efficiency(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%} of the ranks without waiting"
+
+
+def _accuracy(summary: Mapping[str, Any]) -> str:
+    accuracy = summary["final_accuracy"]
+    if accuracy is None:
+        return "not evaluated"
+    evaluated = [entry["epoch"] for entry in summary["history"] if "accuracy" in entry]
+    when = f", after epoch {evaluated[-1]}" if summary["stopped"] else ""
+    return f"{accuracy:.2%} of the test images{when}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import REPOSITORY, mpi_job, mpirun
+from tests.support import MPI_ENVIRONMENT, MPIRUN, REPOSITORY, mpi_job, mpirun
 
 pytestmark = pytest.mark.mpi
 
@@ -173,10 +176,47 @@ def test_interrupting_a_single_process_leaves_a_checkpoint(tmp_path: Path) -> No
     assert summary(tmp_path)["stopped"]
 
 
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_closing_the_terminal_leaves_a_checkpoint(tmp_path: Path, ranks: int | None) -> None:
+    """A dropped ssh connection: SIGHUP, and a terminal that can no longer be written to."""
+    options = ("--epochs", "10000", "--checkpoint-every", "1000000")
+    train = [sys.executable, *TRAIN, *SMALL, *options]
+    command = train if ranks is None else [str(MPIRUN), "-np", str(ranks), *train]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        os.execve(command[0], command, os.environ | MPI_ENVIRONMENT | ENVIRONMENT)
+    threading.Thread(target=read_all, args=(terminal,), daemon=True).start()
+    wait_for(lambda: steps_done(tmp_path))
+    before = checkpoints(tmp_path)
+    os.close(terminal)
+    wait_for(lambda: os.waitpid(process, os.WNOHANG)[0])
+    assert summary(tmp_path)["stopped"]
+    assert checkpoints(tmp_path) != before
+
+
+def test_a_rank_that_cannot_import_ends_the_job(tmp_path: Path) -> None:
+    """Chainer is broken on one board: the others must not wait for it for ever."""
+    broken = tmp_path / "broken" / "chainer"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('a broken installation')\n")
+    path = f"PYTHONPATH={broken.parent}:{REPOSITORY}"
+    second = [":", "-np", "1", "env", path, sys.executable, *TRAIN, *SMALL]
+    done = mpirun(1, *TRAIN, *SMALL, *second, cwd=tmp_path, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert "a broken installation" in done.stderr
+
+
 def test_help_is_printed_once() -> None:
     done = mpirun(2, *TRAIN, "--help")
     assert done.returncode == 0
     assert done.stdout.count("--batch-size N") == 1
+
+
+def read_all(terminal: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 4096):
+            pass
 
 
 def running(folder: Path, ranks: int, *options: str) -> Any:

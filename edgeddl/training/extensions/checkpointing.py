@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edgeddl.errors import CheckpointError
 from edgeddl.log import logger
-from edgeddl.training.checkpoint import CheckpointStore
+from edgeddl.training.checkpoint import Checkpoint, CheckpointStore
+from edgeddl.training.divergence import check_finite
 from edgeddl.training.loop import StepReport
 from edgeddl.training.snapshot import Snapshots
 from edgeddl.training.state import RunState
@@ -22,6 +23,7 @@ class Checkpointing:
         self._snapshots = snapshots
         self._store = store  # on rank 0 only
         self._every_steps = every_steps
+        self.saved_step: int | None = None  # of the last checkpoint that is on the disk
 
     def on_step(self, report: StepReport) -> None:
         """Nothing: evaluation comes first."""
@@ -33,11 +35,17 @@ class Checkpointing:
         best = state.best_step == state.step
         if not (final or best or self._is_due(state)):
             return
+        check_finite("norm of the parameters", self._snapshots.parameter_norm(), state.step)
         checkpoint = self._snapshots.capture(state)
-        if self._store is None:
-            return
+        if self._store is not None:
+            self._save(self._store, checkpoint, state.step, best)
+        # Else the others would wait for rank 0 in the next step, and count it as communication.
+        self._snapshots.communicator.barrier()
+
+    def _save(self, store: CheckpointStore, checkpoint: Checkpoint, step: int, best: bool) -> None:
         try:
-            self._store.save(state.step, checkpoint, best=best)
+            store.save(step, checkpoint, best=best)
+            self.saved_step = step
         except CheckpointError as error:
             logger.warning("the run goes on, but %s", error)
 

@@ -33,7 +33,7 @@ class Progress:
         self._last_line = time.monotonic()
         self._lines = kind == "lines" or (kind == "auto" and terminal is None)
         self._bar: tqdm | None = None
-        if kind == "bar" or (kind == "auto" and terminal is not None):
+        if total_steps > first_step and not self._lines:
             stream = terminal.stream if terminal else sys.stderr
             log.write_to(stream)  # a log line must go where the bar is, to move it out of the way
             self._bar = tqdm(
@@ -41,6 +41,7 @@ class Progress:
                 initial=first_step,
                 ncols=terminal.columns if terminal else None,
                 file=stream,
+                smoothing=0,  # the mean over the run: it has evaluations in it, as what is left
                 bar_format="{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
             )
 
@@ -63,8 +64,6 @@ class Progress:
     def on_pause(self, state: RunState, *, final: bool) -> None:
         if final and self._bar is not None:
             self._bar.close()
-        elif final and self._lines:
-            self._write_line(state)
 
     def _write_line(self, state: RunState) -> None:
         self._last_line = time.monotonic()

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TextIO
 
+from edgeddl.machine import launched_rank
+
 DEFAULT_COLUMNS = 100
 
 
@@ -27,7 +29,7 @@ def find_terminal() -> Terminal | None:
     """
     if sys.stderr.isatty():
         return Terminal(sys.stderr, _columns(sys.stderr.fileno()))
-    if "OMPI_COMM_WORLD_RANK" not in os.environ:
+    if launched_rank() is None:
         return None
     try:
         descriptor = os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_NOCTTY | os.O_APPEND)

@@ -8,12 +8,13 @@ import sys
 
 import pytest
 
-from edgeddl.comm.connect import LAUNCHER_VARIABLES, connect
+from edgeddl.comm.connect import connect
 from edgeddl.comm.local import SingleCommunicator
+from edgeddl.machine import RANK_VARIABLES
 
 
 def test_without_mpirun_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in LAUNCHER_VARIABLES:
+    for name in RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert isinstance(connect(), SingleCommunicator)
 
@@ -21,7 +22,7 @@ def test_without_mpirun_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_rank_does_not_load_mpi() -> None:
     code = "import sys, edgeddl.train as t; from edgeddl.comm.connect import connect; connect();"
     code += "sys.exit('mpi4py' in sys.modules)"
-    environment = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+    environment = {k: v for k, v in os.environ.items() if k not in RANK_VARIABLES}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
 
 

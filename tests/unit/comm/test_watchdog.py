@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -10,13 +11,14 @@ import pytest
 
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
-from edgeddl.comm.watchdog import Watchdog, WatchedCommunicator
+from edgeddl.comm.watchdog import watching
 from edgeddl.errors import CollectiveTimeout
 
 
-def watched(communicator: Communicator, warning: float, timeout: float) -> WatchedCommunicator:
-    watchdog = Watchdog(communicator, warning_seconds=warning, timeout_seconds=timeout)
-    return WatchedCommunicator(communicator, watchdog)
+def watched(
+    communicator: Communicator, warning: float, timeout: float
+) -> contextlib.AbstractContextManager[Communicator]:
+    return watching(communicator, warning_seconds=warning, timeout_seconds=timeout)
 
 
 def test_a_late_rank_is_named_and_the_work_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -24,13 +26,12 @@ def test_a_late_rank_is_named_and_the_work_goes_on(caplog: pytest.LogCaptureFixt
     caplog.handler.addFilter(lambda record: warned.set() or True)
 
     def work(inner: Communicator) -> float:
-        communicator = watched(inner, warning=0.1, timeout=60)
-        communicator.barrier()
-        if communicator.rank == 2:
-            assert warned.wait(timeout=20)
-        total = np.ones(1)
-        communicator.allreduce(total)
-        communicator.close()
+        with watched(inner, warning=0.1, timeout=60) as communicator:
+            communicator.barrier()
+            if communicator.rank == 2:
+                assert warned.wait(timeout=20)
+            total = np.ones(1)
+            communicator.allreduce(total)
         return float(total[0])
 
     with caplog.at_level(logging.WARNING, "edgeddl"):
@@ -46,11 +47,11 @@ def test_a_rank_that_never_comes_ends_the_job(caplog: pytest.LogCaptureFixture) 
         if inner.rank == 1:  # without a watchdog: it gives no sign of life
             assert ended.wait(timeout=20)
             return
-        communicator = watched(inner, warning=0.1, timeout=0.5)
-        try:
-            communicator.barrier()
-        finally:
-            ended.set()
+        with watched(inner, warning=0.1, timeout=0.5) as communicator:
+            try:
+                communicator.barrier()
+            finally:
+                ended.set()
 
     with pytest.raises(CollectiveTimeout, match="rank 1 on thread-1") as caught:
         run_ranks(3, work)
@@ -60,12 +61,35 @@ def test_a_rank_that_never_comes_ends_the_job(caplog: pytest.LogCaptureFixture) 
     assert "no sign of life" in caplog.text
 
 
+def test_a_rank_that_arrived_and_fell_silent_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Though it has the lowest number, another speaks."""
+    ended = threading.Event()
+
+    def work(inner: Communicator) -> None:
+        if inner.rank == 0:  # without a watchdog: arrives, and is not heard of again
+            inner.post_progress(1)
+            inner.barrier()
+        elif inner.rank == 1:
+            with watched(inner, warning=0.1, timeout=0.5) as communicator:
+                try:
+                    communicator.barrier()
+                finally:
+                    ended.set()
+        else:
+            assert ended.wait(timeout=20)
+
+    with pytest.raises(CollectiveTimeout) as caught:
+        run_ranks(3, work)
+    assert caught.value.ranks == (0, 2)
+    assert "rank 0 on thread-0 (no sign of life)" in caplog.text
+
+
 def test_nothing_is_said_when_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
     def work(inner: Communicator) -> None:
-        communicator = watched(inner, warning=5, timeout=10)
-        for _ in range(20):
-            communicator.barrier()
-        communicator.close()
+        with watched(inner, warning=5, timeout=10) as communicator:
+            for _ in range(20):
+                communicator.barrier()
+            communicator.close()
 
     run_ranks(3, work)
     assert not caplog.records

@@ -86,11 +86,11 @@ def test_unknown_name() -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"limit_train": 0}, "limit_train is 0; expected 1 to 10,000"),
-        ({"limit_train": -5}, "limit_train is -5"),
-        ({"limit_train": 10_001}, "limit_train is 10,001; expected 1 to 10,000"),
-        ({"limit_test": 0}, "limit_test is 0; expected 1 to 2,000"),
-        ({"limit_test": 2001}, "limit_test is 2,001; expected 1 to 2,000"),
+        ({"limit_train": 0}, "--limit-train is 0; shapes has 1 to 10,000"),
+        ({"limit_train": -5}, "--limit-train is -5"),
+        ({"limit_train": 10_001}, "--limit-train is 10,001; shapes has 1 to 10,000"),
+        ({"limit_test": 0}, "--limit-test is 0; shapes has 1 to 2,000"),
+        ({"limit_test": 2001}, "--limit-test is 2,001; shapes has 1 to 2,000"),
     ],
 )
 def test_wrong_limits(limits: dict[str, int], message: str) -> None:

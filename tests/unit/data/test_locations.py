@@ -10,26 +10,18 @@ from edgeddl.data import default_data_dir
 from edgeddl.errors import DataError
 
 
-def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
+def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert default_data_dir("/data") == Path("/data")
-    assert default_data_dir("~/data") == Path("/home/me/data")
-
-
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_then_the_cache_folder(monkeypatch: pytest.MonkeyPatch, nothing: str | None) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert default_data_dir(nothing) == Path("/cache/edgeddl")
+    assert default_data_dir() == Path("/cache/edgeddl")
 
 
 @pytest.mark.parametrize("configured", [None, "", "relative/path"])
-def test_then_the_home_directory(monkeypatch: pytest.MonkeyPatch, configured: str | None) -> None:
+def test_else_the_home_directory(monkeypatch: pytest.MonkeyPatch, configured: str | None) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if configured is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", configured)
-    assert default_data_dir(None) == Path("/home/me/.cache/edgeddl")
+    assert default_data_dir() == Path("/home/me/.cache/edgeddl")
 
 
 def test_no_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,4 +31,4 @@ def test_no_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(DataError, match="--data-dir"):
-        default_data_dir(None)
+        default_data_dir()

@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 
 from edgeddl.errors import CheckpointError, ConfigError
-from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, find_checkpoints
+from edgeddl.training.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    find_checkpoints,
+    read_checkpoint,
+)
 
 
 def of_step(step: int, size: int = 64) -> Checkpoint:
@@ -56,7 +61,7 @@ def test_save_keeps_the_last_ones_and_the_best(store: CheckpointStore) -> None:
     assert written == store.folder / "checkpoint-00000120.npz"
     kept = ["best.npz", "checkpoint-00000100.npz", "checkpoint-00000120.npz"]
     assert names(store.folder) == kept
-    assert store.load(store.folder / "best.npz").meta == {"step": 10}
+    assert read_checkpoint(store.folder / "best.npz").meta == {"step": 10}
     found = store.latest()
     assert found is not None
     assert found[0] == written
@@ -66,7 +71,7 @@ def test_save_keeps_the_last_ones_and_the_best(store: CheckpointStore) -> None:
 def test_a_better_one_replaces_the_best(store: CheckpointStore) -> None:
     for step, best in ((1, True), (2, False), (3, True), (3, True), (4, False)):
         store.save(step, of_step(step), best)
-    assert store.load(store.folder / "best.npz").meta == {"step": 3}
+    assert read_checkpoint(store.folder / "best.npz").meta == {"step": 3}
     assert len(names(store.folder)) == 3
 
 
@@ -84,7 +89,7 @@ def test_the_best_is_copied_where_there_are_no_links(
     monkeypatch.setattr(os, "link", refuse)
     for step in (1, 2, 3, 4):
         store.save(step, of_step(step), best=step < 3)
-    assert store.load(store.folder / "best.npz").meta == {"step": 2}
+    assert read_checkpoint(store.folder / "best.npz").meta == {"step": 2}
     assert len(names(store.folder)) == 3
 
 
@@ -99,8 +104,8 @@ def test_a_best_that_cannot_be_marked_keeps_both(
     monkeypatch.setattr(shutil, "copyfileobj", refuse)
     with pytest.raises(CheckpointError, match=r"02\.npz is written.*best\.npz: No space"):
         store.save(2, of_step(2), best=True)
-    assert store.load(store.folder / "best.npz").meta == {"step": 1}
-    assert store.load(store.folder / "checkpoint-00000002.npz").meta == {"step": 2}
+    assert read_checkpoint(store.folder / "best.npz").meta == {"step": 1}
+    assert read_checkpoint(store.folder / "checkpoint-00000002.npz").meta == {"step": 2}
     assert len(names(store.folder)) == 3
 
 

@@ -300,7 +300,7 @@ def test_a_late_failure_leaves_the_old_file(
         patched.setattr(os, call, fail)
         with pytest.raises(CheckpointError, match=os.strerror(code)) as caught:
             write_checkpoint(path, Checkpoint({}, {}))
-    assert "earlier checkpoints are kept" in str(caught.value.hint)
+    assert "earlier ones, if any, are kept" in str(caught.value.hint)
     assert names(path.parent) == ["a.npz"]
     assert_equal(read_checkpoint(path), example())
 

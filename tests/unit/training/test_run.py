@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edgeddl.comm.local import SingleCommunicator
+from edgeddl.config import TrainConfig
 from edgeddl.errors import CheckpointError, CommunicationError, ConfigError, EdgeddlError
-from edgeddl.training.clock import PHASES
-from tests.unit.training.training_runs import train
+from edgeddl.training.checkpoint import CheckpointStore
+from edgeddl.training.clock import PHASES, Stopwatch
+from edgeddl.training.runner import run_training
+from tests.unit.training.training_runs import OPTIONS, train
 
 NORMALISED = "tests.models:TinyNormalisedNet"
 
@@ -52,6 +58,36 @@ def test_summary_holds_what_is_promised(tmp_path: Path) -> None:
         assert rank["bytes_sent"] > 0
     measured = sum(rank["images_per_second"] for rank in summary["ranks"])
     assert measured == pytest.approx(summary["images_per_second"], rel=0.2)
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(1, 1), (2, 1), (3, 1), (4, 2), (10, 8)])
+def test_the_first_two_steps_are_not_measured(steps: int, measured: int) -> None:
+    stopwatch = Stopwatch()
+    for number in range(1, steps + 1):
+        stopwatch.add(number, dict.fromkeys(PHASES, number / 10), images=number)
+    assert stopwatch.steps == measured
+    assert stopwatch.seconds == sum(range(steps - measured + 1, steps + 1))
+
+
+def test_writing_checkpoints_is_not_communication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 takes a second over each; the others must not count it as waiting in a step."""
+    save = CheckpointStore.save
+
+    def slowly(self: CheckpointStore, *arguments: Any, **options: Any) -> Path:
+        time.sleep(1)
+        return save(self, *arguments, **options)
+
+    monkeypatch.setattr(CheckpointStore, "save", slowly)
+    summary = train(tmp_path, 2, max_steps=4, checkpoint_every=1)
+    assert all(rank["phase_seconds"]["allreduce_wait"] < 0.9 for rank in summary["ranks"])
+
+
+def test_summary_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--summary"):
+        train(tmp_path / "run", summary=tmp_path)
+    assert not (tmp_path / "run").exists()
 
 
 def test_evaluation_counts_every_test_image_once(tmp_path: Path) -> None:
@@ -136,15 +172,18 @@ def test_full_disk_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real full disk is in test_checkpoint; here, what the run makes of it."""
-    from edgeddl.training.checkpoint import CheckpointStore
 
     def full(*arguments: object, **options: object) -> None:
         raise CheckpointError("checkpoint could not be written: No space left on device")
 
     monkeypatch.setattr(CheckpointStore, "save", full)
+    config = TrainConfig(**OPTIONS | {"run_dir": tmp_path})
     with caplog.at_level(logging.WARNING, "edgeddl"):
-        assert train(tmp_path)["steps"] == 16
+        outcome = run_training(config, SingleCommunicator())
+    assert outcome.summary["steps"] == 16
     assert "No space left" in caplog.text
+    assert "up to step 16 is NOT saved" in caplog.text
+    assert outcome.exit_code == 2
 
 
 def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -161,7 +200,9 @@ def test_used_run_folder_is_refused(tmp_path: Path) -> None:
 
 def test_resuming_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     finished = train(tmp_path)
-    again = train(tmp_path, resume="auto")
+    written = (tmp_path / "summary.json").read_bytes()
+    again = train(tmp_path, resume="auto", progress="lines")
+    assert (tmp_path / "summary.json").read_bytes() == written
     assert again["step_losses"] == finished["step_losses"]
     assert again["final_accuracy"] == finished["final_accuracy"]
 
