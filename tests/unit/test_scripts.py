@@ -135,6 +135,20 @@ def test_activation_sets_what_open_mpi_reads_from_the_environment(checkout: Path
     assert Path(environment["OMPI_PRTERUN"]).resolve() == checkout / "scripts" / "prterun"
 
 
+def test_deactivation_forgets_it(tmp_path: Path) -> None:
+    """In a real environment: the stand-in for venv has no deactivate."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    for _ in range(2):  # the second time replaces what the first has written
+        subprocess.run(
+            [sys.executable, "scripts/openmpi_defaults.py", tmp_path / "venv"], check=True
+        )
+    command = f". {tmp_path}/venv/bin/activate; env; echo; deactivate; env"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    active, _, inactive = done.stdout.partition("\n\n")
+    assert "OMPI_PRTERUN=" in active
+    assert "OMPI_" not in inactive
+
+
 # exec: the signals reach Python. A first line `#!{sys.executable}` would not bear spaces in it.
 PRTERUN = f"""#!/bin/sh
 exec "{sys.executable}" -c '

@@ -17,6 +17,7 @@ from edgeddl.errors import CheckpointError, CommunicationError, ConfigError, Edg
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import PHASES, Stopwatch
 from edgeddl.training.runner import run_training
+from edgeddl.training.updater import StepResult, Updater
 from tests.unit.training.training_runs import OPTIONS, train
 
 NORMALISED = "tests.models:TinyNormalisedNet"
@@ -72,16 +73,27 @@ def test_the_first_two_steps_are_not_measured(steps: int, measured: int) -> None
 def test_writing_checkpoints_is_not_communication(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank 0 takes a second over each; the others must not count it as waiting in a step."""
-    save = CheckpointStore.save
+    """No rank begins a step, in which it would wait for rank 0, while rank 0 writes."""
+    events: list[str] = []
+    save, step = CheckpointStore.save, Updater.step
 
-    def slowly(self: CheckpointStore, *arguments: Any, **options: Any) -> Path:
-        time.sleep(1)
-        return save(self, *arguments, **options)
+    def slow_save(self: CheckpointStore, *arguments: Any, **options: Any) -> Path:
+        events.append("begin to write")
+        time.sleep(0.3)
+        path = save(self, *arguments, **options)
+        events.append("written")
+        return path
 
-    monkeypatch.setattr(CheckpointStore, "save", slowly)
-    summary = train(tmp_path, 2, max_steps=4, checkpoint_every=1)
-    assert all(rank["phase_seconds"]["allreduce_wait"] < 0.9 for rank in summary["ranks"])
+    def recorded_step(self: Updater, *arguments: Any) -> StepResult:
+        events.append("step")
+        return step(self, *arguments)
+
+    monkeypatch.setattr(CheckpointStore, "save", slow_save)
+    monkeypatch.setattr(Updater, "step", recorded_step)
+    train(tmp_path, 3, max_steps=4, checkpoint_every=1)
+    begun = [index for index, event in enumerate(events) if event == "begin to write"]
+    assert len(begun) == 4
+    assert all(events[index + 1] == "written" for index in begun)
 
 
 def test_summary_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
