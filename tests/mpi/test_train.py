@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -182,15 +184,18 @@ def test_closing_the_terminal_leaves_a_checkpoint(tmp_path: Path, ranks: int | N
     options = ("--epochs", "10000", "--checkpoint-every", "1000000")
     train = [sys.executable, *TRAIN, *SMALL, *options]
     command = train if ranks is None else [str(MPIRUN), "-np", str(ranks), *train]
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(tmp_path)
-        os.execve(command[0], command, os.environ | MPI_ENVIRONMENT | ENVIRONMENT)
-    threading.Thread(target=read_all, args=(terminal,), daemon=True).start()
-    wait_for(lambda: steps_done(tmp_path))
-    before = checkpoints(tmp_path)
-    os.close(terminal)
-    wait_for(lambda: os.waitpid(process, os.WNOHANG)[0])
+    terminal, other_end = pty.openpty()
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | MPI_ENVIRONMENT | ENVIRONMENT,
+        stdin=other_end, stdout=other_end, stderr=other_end, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:  # fmt: skip
+        os.close(other_end)
+        threading.Thread(target=read_all, args=(terminal,), daemon=True).start()
+        wait_for(lambda: steps_done(tmp_path))
+        before = checkpoints(tmp_path)
+        os.close(terminal)
+        process.wait(timeout=40)
     assert summary(tmp_path)["stopped"]
     assert checkpoints(tmp_path) != before
 
