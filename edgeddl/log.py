@@ -60,7 +60,23 @@ def say(text: str) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
 
 
-def write_to(stream: TextIO) -> None:
+class ForgivingStream:
+    """A stream to people: that they have closed their terminal is no failure."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def write_to(stream: ForgivingStream) -> None:
     """Send log lines of this process to another stream, if they go to stderr now."""
     for handler in logger.handlers:
         if isinstance(handler, _TqdmHandler):
@@ -78,10 +94,9 @@ class _RankFormatter(logging.Formatter):
 
 
 class _TqdmHandler(logging.Handler):
-    stream: TextIO | None = None  # stderr, as it is at the time
+    stream: ForgivingStream | None = None  # stderr, as it is at the time
 
     def emit(self, record: logging.LogRecord) -> None:
-        stream = self.stream or sys.stderr
-        with contextlib.suppress(OSError, ValueError):  # as in `say`
-            tqdm.write(self.format(record), file=stream)
-            stream.flush()
+        stream = self.stream or ForgivingStream(sys.stderr)
+        tqdm.write(self.format(record), file=stream)
+        stream.flush()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
-from edgeddl.log import logger
 from edgeddl.machine import launched_rank
 
 # What shells report for a program ended by Ctrl-C.
@@ -40,7 +40,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.received = False
 
-    @contextmanager
+    @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Take the signals as requests within this block. Only for the main thread of a process."""
         previous = {number: signal.signal(number, self._receive) for number in stop_signals()}
@@ -54,4 +54,8 @@ class StopRequest:
         if self.received:
             raise KeyboardInterrupt
         self.received = True
-        logger.info("%s: stopping after this step, with a checkpoint", signal.Signals(number).name)
+        if launched_rank() is None:  # else mpirun says it
+            # Not through the log: its streams refuse to be entered again, should the signal have
+            # come while something was being written.
+            with contextlib.suppress(OSError):
+                os.write(2, b"\nstopping in good order; once more to stop at once\n")

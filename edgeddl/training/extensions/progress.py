@@ -34,7 +34,7 @@ class Progress:
         self._lines = kind == "lines" or (kind == "auto" and terminal is None)
         self._bar: tqdm | None = None
         if total_steps > first_step and not self._lines:
-            stream = terminal.stream if terminal else sys.stderr
+            stream = log.ForgivingStream(terminal.stream if terminal else sys.stderr)
             log.write_to(stream)  # a log line must go where the bar is, to move it out of the way
             self._bar = tqdm(
                 total=total_steps,
