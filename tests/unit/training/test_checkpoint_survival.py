@@ -18,19 +18,11 @@ import numpy as np
 import pytest
 
 from edgeddl.training.checkpoint import (
-    Checkpoint,
     CheckpointStore,
     find_checkpoints,
     read_checkpoint,
 )
-
-
-def of_step(step: int, size: int = 64) -> Checkpoint:
-    return Checkpoint({"W": np.full(size, step, np.float32)}, {"step": step})
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+from tests.unit.training.test_checkpoint import names, of_step
 
 
 @pytest.fixture

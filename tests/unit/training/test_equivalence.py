@@ -1,4 +1,4 @@
-"""However a run is cut into ranks, micro-batches, buckets and sessions, it is the same run."""
+"""However a run is cut into ranks, micro-batches, buckets and resumed parts, it is the same run."""
 
 from __future__ import annotations
 
