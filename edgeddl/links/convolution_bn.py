@@ -25,14 +25,13 @@ class ConvolutionBN(chainer.Chain):
         stride: int = 1,
         *,
         rng: np.random.Generator,
-        initial_gamma: float = 1.0,
     ) -> None:
         super().__init__()
         with self.init_scope():
             self.convolution = Convolution2D(
                 in_channels, out_channels, ksize, stride, pad=ksize // 2, nobias=True, rng=rng
             )
-            self.normalization = BatchNormalization(out_channels, initial_gamma=initial_gamma)
+            self.normalization = BatchNormalization(out_channels)
 
     def forward(self, x: Any) -> Any:
         """Applies both."""

@@ -18,19 +18,14 @@ from edgeddl.links import ConvolutionBN, Linear
 
 
 class BasicBlock(chainer.Chain):
-    """relu(x + F(x)); where the shape changes, x passes a 1 x 1 convolution.
-
-    The last gamma starts at 0, so that each block starts as the identity: it eases the first
-    epochs at the large learning rates of many ranks (Goyal et al., Accurate, Large Minibatch SGD,
-    2017, section 5.1).
-    """
+    """relu(x + F(x)); where the shape changes, x passes a 1 x 1 convolution."""
 
     def __init__(self, c: int, k: int, stride: int, rng: np.random.Generator) -> None:
         super().__init__()
         changes = stride != 1 or c != k
         with self.init_scope():
             self.first = ConvolutionBN(c, k, 3, stride, rng=rng)
-            self.second = ConvolutionBN(k, k, 3, rng=rng, initial_gamma=0.0)
+            self.second = ConvolutionBN(k, k, 3, rng=rng)
             self.shortcut = ConvolutionBN(c, k, 1, stride, rng=rng) if changes else None
 
     def forward(self, x: Any) -> Any:
