@@ -89,6 +89,17 @@ class HangingNet(FailingNet):
             time.sleep(3600)
 
 
+def make_sequential(classes: int = 10) -> Any:
+    """A user's model without a class, with a lambda in it."""
+    initial = chainer.initializers.HeNormal(rng=np.random.RandomState(0))
+    return chainer.Sequential(
+        L.Convolution2D(3, 6, 3, stride=2, initialW=initial),
+        L.BatchNormalization(6),
+        lambda h: F.average(F.relu(h), axis=(2, 3)),
+        L.Linear(6, classes, initialW=initial),
+    )
+
+
 def draw_seed() -> int:
     """Tests replace it by something that differs from rank to rank."""
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from edgeddl.comm.reducer import used_twice
 from edgeddl.errors import ConfigError
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.optimizers import Segment
+from edgeddl.training.statistics import RunningStatistics
 
 
 def named_parameters(model: chainer.Chain) -> dict[str, chainer.Parameter]:
@@ -26,7 +26,7 @@ def observe_parameters(
 ) -> list[ParameterSpec]:
     """The model's parameters in the order in which backward produces their gradients.
 
-    A pass of blank images through a copy of the model shows the order; Chainer's backward is
+    A pass of blank images through the model shows the order; Chainer's backward is
     deterministic, so it is the order of every later pass, on every rank. With `once`, a model that
     uses a parameter more than once is refused.
     """
@@ -38,11 +38,14 @@ def observe_parameters(
             f"the model turns two images into an array of shape {logits.shape},"
             f" expected (2, {classes}): one score a class"
         )
-    twin = copy.deepcopy(model)  # the pass would change running statistics
-    parameters = named_parameters(twin)
+    parameters = named_parameters(model)
+    statistics = RunningStatistics(model)
+    before = statistics.flat()
     recorder = _OrderRecorder()
     with chainer.using_config("train", True), collecting(recorder):
-        F.sum(twin(blank)).backward()
+        F.sum(model(blank)).backward()
+    statistics.set_flat(before)
+    model.cleargrads()
     names = {id(parameter): name for name, parameter in parameters.items()}
     asked = [names[key] for key in recorder.order if key in names]
     seen = list(dict.fromkeys(asked))

@@ -141,9 +141,10 @@ def test_weight_decay_leaves_biases_alone(tmp_path: Path) -> None:
     assert [segment.weight_decay for segment in segments] == [0.0, 0.1]
 
 
-def test_model_of_stock_links(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["StockNet", "make_sequential"])
+def test_model_of_stock_links(tmp_path: Path, name: str) -> None:
     naive, bucketed = (
-        train(tmp_path / kind, 2, model="tests.models:StockNet", communicator=kind)
+        train(tmp_path / kind, 2, model=f"tests.models:{name}", communicator=kind)
         for kind in ("naive", "bucketed")
     )
     assert naive["step_losses"] == bucketed["step_losses"]
