@@ -58,11 +58,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def print_info(options: argparse.Namespace) -> None:
+    from edgeddl import kernels
+
     facts = {
         **machine.versions(),
         "blas": machine.blas_name(),
         "cpu": machine.cpu_name(),
         "cores": machine.available_cores(),
+        "kernels": kernels.chosen(),
+        **{f"kernels {name}": fact for name, fact in kernels.describe().items()},
         "mpirun": shutil.which("mpirun") or "not in the path: . .venv/bin/activate",
     }
     if options.json:

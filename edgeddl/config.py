@@ -43,6 +43,29 @@ def data_folder(data_dir: Path | None) -> Path | None:
     return data_dir or (Path(environment) if environment else None)
 
 
+# Whose kernels compute; auto: the native ones, or NumPy's where there are none.
+KERNEL_CHOICES = ("auto", "native", "reference", "chainer")
+# What the native kernels can be built for.
+KERNEL_BUILDS = ("generic", "avx2", "avx512", "cortex_a72")
+
+
+def kernel_choice() -> str:
+    """Whose kernels $EDGEDDL_KERNELS asks for."""
+    return _from_environment("EDGEDDL_KERNELS", KERNEL_CHOICES) or "auto"
+
+
+def kernel_build() -> str | None:
+    """The build of the native kernels $EDGEDDL_CPU asks for; None leaves it to the processor."""
+    return _from_environment("EDGEDDL_CPU", KERNEL_BUILDS)
+
+
+def _from_environment(name: str, choices: tuple[str, ...]) -> str | None:
+    value = os.environ.get(name) or None
+    if value is not None and value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
+
+
 def _option(default: Any, group: str, text: str, **argument: Any) -> Any:
     return field(default=default, metadata={"group": group, "help": text, "argument": argument})
 

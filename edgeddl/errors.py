@@ -4,6 +4,7 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 ├── ConfigError              an option, a configuration file or a combination of options
 ├── DataError                a data set: absent, truncated, mislabelled, a failed download
 ├── KernelError              arguments a kernel cannot take
+│   └── NativeKernelsUnavailable  there is no library for this machine
 ├── CommunicationError       ranks cannot work together
 │   ├── RankDisagreement     ranks run different models, data or options
 │   └── CollectiveTimeout    ranks did not arrive at a collective operation
@@ -44,6 +45,10 @@ class DataError(EdgeddlError):
 
 class KernelError(EdgeddlError):
     """Arguments a kernel cannot take."""
+
+
+class NativeKernelsUnavailable(KernelError):
+    """There is no library of native kernels that this machine can use."""
 
 
 class CommunicationError(EdgeddlError):

@@ -1,4 +1,8 @@
-"""Batch normalisation, as chainer.functions.batch_normalization and its fixed variant."""
+"""Batch normalisation, as chainer.functions.batch_normalization and its fixed variant.
+
+And the two with what mostly follows, in one pass over memory: a ReLU, or the addition of a residual
+and a ReLU.
+"""
 
 from __future__ import annotations
 
@@ -8,79 +12,68 @@ from typing import Any
 import numpy as np
 
 from edgeddl import kernels
-from edgeddl.chainer_compat import F, chainer
-from edgeddl.functions.node import Array, Node, foreign, warn_stock
+from edgeddl.chainer_compat import chainer
+from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+
+Axis = int | tuple[int, ...] | None
 
 
 class BatchNormalization(Node):
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta, with mean and var of this batch."""
+    """y = gamma * (x - mean) / sqrt(var + eps) + beta.
 
-    mean: Array
-    var: Array
+    Mean and var are given, or those of this batch. With `relu`, y is the ReLU of this, and found
+    again from x in backward; with a fourth input, the residual, it is the ReLU of the sum of both,
+    and kept: mostly the next function keeps it anyway.
+    """
 
-    def __init__(self, eps: float) -> None:
+    def __init__(
+        self, eps: float, *, relu: bool = False, statistics: tuple[Array, Array] | None = None
+    ) -> None:
         super().__init__()
-        self.eps = eps
+        self.eps, self.relu, self.statistics = eps, relu, statistics
+        self.fixed = statistics is not None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
-        self.retain_inputs((0, 1))
-        x, gamma, beta = inputs
-        y, self.mean, self.var = kernels.batch_normalization_forward(x, gamma, beta, self.eps)
+        self.retain_inputs((0, 1, 2))
+        x, gamma, beta, *more = inputs
+        residual = more[0] if more else None
+        if more:
+            self.retain_outputs((0,))
+        if self.statistics is not None:
+            y = kernels.batch_normalization_inference(
+                x, gamma, beta, *self.statistics, self.eps, self.relu, residual
+            )
+        else:
+            y, *moments = kernels.batch_normalization_forward(
+                x, gamma, beta, self.eps, self.relu, residual
+            )
+            self.statistics = moments[0], moments[1]
         return (y,)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        x, gamma = self.retained()
-        sums = _parameter_gradients(self, x, gy)
-        ggamma, gbeta = _deliver(self, wanted, sums)
+        x, gamma, beta = self.retained()
+        assert self.statistics is not None
+        mean, var = self.statistics
+        relu, g = self.relu, gy
+        if len(self.inputs) == 4:
+            (y,) = self.get_retained_outputs()
+            g, ggamma, gbeta = kernels.batch_normalization_residual_gradients(
+                x, y.array, gy, mean, var, self.eps
+            )
+            relu = False  # g has it
+        else:
+            ggamma, gbeta = kernels.batch_normalization_parameter_gradients(
+                x, gy, gamma, beta, mean, var, self.eps, relu
+            )
+        parameters = self.small_gradients(wanted, {1: ggamma, 2: gbeta})
         gx = None
         if 0 in wanted:
+            if self.fixed:  # x has no part in the statistics
+                ggamma = gbeta = np.zeros_like(gamma)
             gx = kernels.batch_normalization_input_gradient(
-                x, gy, gamma, self.mean, self.var, self.eps, *sums
+                x, g, gamma, beta, mean, var, self.eps, ggamma, gbeta, relu
             )
-        return gx, ggamma, gbeta
-
-
-class FixedBatchNormalization(Node):
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta, with mean and var from elsewhere."""
-
-    def __init__(self, mean: Array, var: Array, eps: float) -> None:
-        super().__init__()
-        self.mean, self.var, self.eps = mean, var, eps
-
-    def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
-        self.retain_inputs((0, 1))
-        return (self._normalize(*inputs),)
-
-    def _normalize(self, x: Array, gamma: Array, beta: Array) -> Array:
-        return kernels.batch_normalization_inference(x, gamma, beta, self.mean, self.var, self.eps)
-
-    def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        x, gamma = self.retained()
-        ggamma, gbeta = _deliver(self, wanted, _parameter_gradients(self, x, gy))
-        gx = None
-        if 0 in wanted:  # gamma / std * gy is the normalisation of gy around zero
-            zero = np.zeros_like(gamma)
-            gx = kernels.batch_normalization_inference(gy, gamma, zero, zero, self.var, self.eps)
-        return gx, ggamma, gbeta
-
-
-def _parameter_gradients(
-    node: BatchNormalization | FixedBatchNormalization, x: Array, gy: Array
-) -> tuple[Array, Array]:
-    return kernels.batch_normalization_parameter_gradients(x, gy, node.mean, node.var, node.eps)
-
-
-def _deliver(
-    node: Node, wanted: set[int], gradients: tuple[Array, Array]
-) -> tuple[Array | None, Array | None]:
-    """ggamma and gbeta, copied to where the sink wants them: C numbers each."""
-    ggamma, gbeta = (
-        node.parameter_gradient(index, lambda out, g=gradient: kernels.store(g, out))  # type: ignore
-        if index in wanted
-        else None
-        for index, gradient in enumerate(gradients, start=1)
-    )
-    return ggamma, gbeta
+        return (gx, *parameters, g)[: len(self.inputs)]
 
 
 def batch_normalization(
@@ -92,12 +85,16 @@ def batch_normalization(
     running_mean: Array | None = None,
     running_var: Array | None = None,
     decay: float = 0.9,
-    axis: int | tuple[int, ...] | None = None,
+    axis: Axis = None,
+    relu: bool = False,
+    residual: Any = None,
 ) -> Any:
-    """Normalisation with this batch's statistics; running ones are updated in place if given."""
-    if reason := _not_covered(x, gamma, beta, axis):
-        warn_stock("batch_normalization", reason)
-        return F.batch_normalization(
+    """Normalisation with this batch's statistics; running ones are updated in place if given.
+
+    Then, beyond Chainer's: its ReLU, or the ReLU of its sum with a residual.
+    """
+    if left_to_chainer("batch_normalization", not_covered(x, gamma, beta, axis, residual)):
+        y = stock.batch_normalization(
             x,
             gamma,
             beta,
@@ -107,25 +104,41 @@ def batch_normalization(
             decay=decay,
             axis=axis,
         )
+        return _stock_relu(y, relu, residual)
     if x.size == x.shape[1]:
         warnings.warn(
             "with a single number a channel, normalisation gives always beta", stacklevel=2
         )
-    node = BatchNormalization(eps)
-    (y,) = node.apply((x, gamma, beta))
-    if running_mean is not None and running_var is not None:
-        _update_running(running_mean, running_var, node, decay, x.size // x.shape[1])
+    node = BatchNormalization(eps, relu=relu)
+    (y,) = node.apply(_inputs(x, gamma, beta, residual))
+    assert node.statistics is not None
+    update_running(running_mean, running_var, node.statistics, decay, x.size // x.shape[1])
     return y
 
 
-def _update_running(
-    mean: Array, var: Array, node: BatchNormalization, decay: float, count: int
+def batch_normalization_relu(x: Any, gamma: Any, beta: Any, **options: Any) -> Any:
+    """relu(batch_normalization(x, ...)), without keeping what is between them."""
+    return batch_normalization(x, gamma, beta, relu=True, **options)
+
+
+def batch_normalization_add_relu(
+    x: Any, residual: Any, gamma: Any, beta: Any, **options: Any
+) -> Any:
+    """relu(batch_normalization(x, ...) + residual), without keeping what is between them."""
+    return batch_normalization(x, gamma, beta, residual=residual, **options)
+
+
+def update_running(
+    mean: Array | None, var: Array | None, batch: tuple[Array, Array], decay: float, count: int
 ) -> None:
     """Moving averages as Chainer keeps them: of the mean, and of the unbiased variance."""
+    if mean is None or var is None:
+        return
+    batch_mean, batch_var = batch
     mean *= decay
-    mean += (1 - decay) * node.mean
+    mean += (1 - decay) * batch_mean
     var *= decay
-    var += (1 - decay) * (count / max(count - 1.0, 1.0)) * node.var
+    var += (1 - decay) * (count / max(count - 1.0, 1.0)) * batch_var
 
 
 def fixed_batch_normalization(
@@ -135,25 +148,54 @@ def fixed_batch_normalization(
     mean: Any,
     var: Any,
     eps: float = 2e-5,
-    axis: int | tuple[int, ...] | None = None,
+    axis: Axis = None,
+    *,
+    relu: bool = False,
+    residual: Any = None,
 ) -> Any:
-    """Normalisation with given statistics, which get no gradient."""
-    if reason := _not_covered(x, gamma, beta, axis) or _needs_gradient(mean, var):
-        warn_stock("fixed_batch_normalization", reason)
-        return F.fixed_batch_normalization(x, gamma, beta, mean, var, eps=eps, axis=axis)
-    node = FixedBatchNormalization(chainer.as_array(mean), chainer.as_array(var), eps)
-    return node.apply((x, gamma, beta))[0]
+    """Normalisation with given statistics, which get no gradient; then as batch_normalization."""
+    reason = not_covered(x, gamma, beta, axis, residual) or needs_gradient(mean, var)
+    if left_to_chainer("fixed_batch_normalization", reason):
+        y = stock.fixed_batch_normalization(x, gamma, beta, mean, var, eps=eps, axis=axis)
+        return _stock_relu(y, relu, residual)
+    statistics = chainer.as_array(mean), chainer.as_array(var)
+    node = BatchNormalization(eps, relu=relu, statistics=statistics)
+    return node.apply(_inputs(x, gamma, beta, residual))[0]
 
 
-def _needs_gradient(*statistics: Any) -> str | None:
+def fixed_batch_normalization_relu(
+    x: Any, gamma: Any, beta: Any, mean: Any, var: Any, **options: Any
+) -> Any:
+    """relu(fixed_batch_normalization(x, ...)), without keeping what is between them."""
+    return fixed_batch_normalization(x, gamma, beta, mean, var, relu=True, **options)
+
+
+def fixed_batch_normalization_add_relu(
+    x: Any, residual: Any, gamma: Any, beta: Any, mean: Any, var: Any, **options: Any
+) -> Any:
+    """relu(fixed_batch_normalization(x, ...) + residual), without keeping what is between them."""
+    return fixed_batch_normalization(x, gamma, beta, mean, var, residual=residual, **options)
+
+
+def _inputs(x: Any, gamma: Any, beta: Any, residual: Any) -> tuple[Any, ...]:
+    return (x, gamma, beta) if residual is None else (x, gamma, beta, residual)
+
+
+def _stock_relu(y: Any, relu: bool, residual: Any) -> Any:
+    if residual is not None:
+        return stock.relu(y + residual)
+    return stock.relu(y) if relu else y
+
+
+def needs_gradient(*statistics: Any) -> str | None:
     variables = [s for s in statistics if isinstance(s, chainer.Variable) and s.requires_grad]
     return "gradients of mean and variance" if variables else foreign(*statistics)
 
 
-def _not_covered(x: Any, gamma: Any, beta: Any, axis: int | tuple[int, ...] | None) -> str | None:
+def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, residual: Any) -> str | None:
     axes = (axis,) if isinstance(axis, int) else axis
     if x.ndim not in (2, 4) or gamma.ndim != 1:
         return f"{x.ndim}-dimensional input and {gamma.ndim}-dimensional gamma"
     if axes is not None and tuple(axes) != (0, 2, 3)[: x.ndim - 1]:
         return f"axis={axis}"
-    return foreign(x, gamma, beta)
+    return foreign(x, gamma, beta, residual)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.chainer_compat import F
-from edgeddl.functions.node import Array, Node, foreign, warn_stock
+from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
 
 
 class GlobalAveragePooling2D(Node):
@@ -25,7 +24,6 @@ class GlobalAveragePooling2D(Node):
 
 def global_average_pooling_2d(x: Any) -> Any:
     """The mean over the pixels (N, C). Chainer's gradient of a mean is not channels last."""
-    if reason := foreign(x):
-        warn_stock("global_average_pooling_2d", reason)
-        return F.mean(x, axis=(2, 3))
+    if left_to_chainer("global_average_pooling_2d", foreign(x)):
+        return stock.mean(x, axis=(2, 3))
     return GlobalAveragePooling2D().apply((x,))[0]

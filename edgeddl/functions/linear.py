@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgeddl import kernels
-from edgeddl.chainer_compat import F
-from edgeddl.functions.node import Array, Node, foreign, warn_stock
+from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
 
 
 class Linear(Node):
@@ -35,12 +34,11 @@ class Linear(Node):
 
 def linear(x: Any, W: Any, b: Any = None, n_batch_axes: int = 1) -> Any:
     """x W^T + b; axes of x after the first n_batch_axes are joined to one."""
-    if reason := foreign(x, W, b):
-        warn_stock("linear", reason)
-        return F.linear(x, W, b, n_batch_axes=n_batch_axes)
+    if left_to_chainer("linear", foreign(x, W, b)):
+        return stock.linear(x, W, b, n_batch_axes=n_batch_axes)
     if n_batch_axes <= 0:
         raise ValueError(f"n_batch_axes must be greater than 0, not {n_batch_axes}")
     batch = x.shape[:n_batch_axes]
-    rows = x if x.ndim == 2 else F.reshape(x, (int(np.prod(batch)), -1))
+    rows = x if x.ndim == 2 else stock.reshape(x, (int(np.prod(batch)), -1))
     y = Linear().apply((rows, W) if b is None else (rows, W, b))[0]
-    return y if n_batch_axes == 1 else F.reshape(y, (*batch, -1))
+    return y if n_batch_axes == 1 else stock.reshape(y, (*batch, -1))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.chainer_compat import F
-from edgeddl.functions.node import Array, Node, Pair, foreign, pair, warn_stock
+from edgeddl.functions.node import Array, Node, Pair, foreign, left_to_chainer, pair, stock
 from edgeddl.kernels.window import Window
 
 
@@ -41,9 +40,8 @@ def max_pooling_2d(
     return_indices: bool = False,
 ) -> Any:
     """The maximum of each window; by default windows touch, and all pixels are covered."""
-    if reason := "return_indices" if return_indices else foreign(x):
-        warn_stock("max_pooling_2d", reason)
-        return F.max_pooling_2d(x, ksize, stride, pad, cover_all, return_indices)
+    if left_to_chainer("max_pooling_2d", "return_indices" if return_indices else foreign(x)):
+        return stock.max_pooling_2d(x, ksize, stride, pad, cover_all, return_indices)
     steps = ksize if stride is None else stride
     window = Window(*pair(ksize), *pair(steps), *pair(pad), cover_all=cover_all)
     return MaxPooling2D(window).apply((x,))[0]

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from edgeddl.chainer_compat import chainer
+from edgeddl import kernels
+from edgeddl.chainer_compat import F, chainer
+from edgeddl.config import kernel_choice
 from edgeddl.functions.gradient_sink import produce_gradient
 
 Array = np.ndarray
@@ -44,6 +48,17 @@ class Node(chainer.FunctionNode):
         """Have `compute(out)` write the gradient of this input where the sink wants it."""
         return produce_gradient(self.inputs[index].get_variable_or_none(), compute)
 
+    def small_gradients(
+        self, wanted: set[int], gradients: dict[int, Array]
+    ) -> tuple[Array | None, ...]:
+        """Gradients of a few numbers each, copied to where the sink wants them, if wanted."""
+        return tuple(
+            self.parameter_gradient(index, partial(kernels.store, gradient))
+            if index in wanted
+            else None
+            for index, gradient in gradients.items()
+        )
+
     def retained(self) -> tuple[Array, ...]:
         """The arrays of the retained inputs."""
         return tuple(variable.array for variable in self.get_retained_inputs())
@@ -54,19 +69,24 @@ def pair(value: Pair) -> tuple[int, int]:
     return tuple(value) if hasattr(value, "__getitem__") else (value, value)  # type: ignore
 
 
+# Chainer's own functions: in an accelerated model, chainer.functions has others in their place.
+stock = SimpleNamespace(**vars(F))
+
+CHAINER_ASKED = kernel_choice() == "chainer"
+
 _warned: set[tuple[str, str]] = set()
 
 
-def warn_stock(function: str, reason: str) -> None:
-    """Say, once for each function and reason, that Chainer's own function is used."""
-    if (function, reason) in _warned:
-        return
-    _warned.add((function, reason))
-    warnings.warn(
-        f"{function} with {reason} is left to Chainer: slower, and gradients of its parameters "
-        "are sent only when backward has ended",
-        stacklevel=3,
-    )
+def left_to_chainer(function: str, reason: str | None) -> bool:
+    """Whether to use Chainer's own function: asked for, or for a reason, which is said once."""
+    if reason and not CHAINER_ASKED and (function, reason) not in _warned:
+        _warned.add((function, reason))
+        warnings.warn(
+            f"{function} with {reason} is left to Chainer: slower, and gradients of its parameters "
+            "are sent only when backward has ended",
+            stacklevel=3,
+        )
+    return CHAINER_ASKED or reason is not None
 
 
 def foreign(*inputs: Any) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.chainer_compat import F
-from edgeddl.functions.node import Array, Node, foreign, warn_stock
+from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
 
 
 class ReLU(Node):
@@ -24,7 +23,6 @@ class ReLU(Node):
 def relu(x: Any) -> Any:
     """max(x, 0)."""
     reason = f"{x.ndim}-dimensional input" if x.ndim not in (2, 4) else foreign(x)
-    if reason:
-        warn_stock("relu", reason)
-        return F.relu(x)
+    if left_to_chainer("relu", reason):
+        return stock.relu(x)
     return ReLU().apply((x,))[0]

@@ -9,89 +9,204 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeddl.config import kernel_choice
 from edgeddl.errors import KernelError
-from edgeddl.kernels import reference as _implementation
-from edgeddl.kernels.checks import check_array, check_channels, check_rows
+from edgeddl.kernels.checks import (
+    check_array,
+    check_channels,
+    check_flat,
+    check_groups,
+    check_image_shape,
+    check_images,
+    check_labels,
+    check_rows,
+    check_writable,
+)
 from edgeddl.kernels.layout import Array
+from edgeddl.kernels.prologue import Prologue
+from edgeddl.kernels.selection import select
 from edgeddl.kernels.window import Window
 
 Shape4 = tuple[int, int, int, int]
 
+_selection = select(kernel_choice())
+_implementation = _selection.implementation
 
-def convolution_forward(x: Array, W: Array, b: Array | None, window: Window) -> Array:
-    """y (N, K, H', W'): W, and b if given, applied to each window of x."""
-    check_array("x", x, (None, None, None, None))
-    check_array("W", W, (None, x.shape[1], window.kh, window.kw))
+
+def chosen() -> str:
+    """Whose kernels compute in this process, e.g. "native avx2" or "reference"."""
+    return _selection.name
+
+
+def describe() -> dict[str, str]:
+    """What there is to say about them: their build, why they were chosen, ..."""
+    return dict(_selection.facts)
+
+
+def convolution_forward(
+    x: Array,
+    W: Array,
+    b: Array | None,
+    window: Window,
+    groups: int = 1,
+    before: Prologue | None = None,
+) -> Array:
+    """y (N, K, H', W'): W, and b if given, applied to each window of x.
+
+    With a prologue, x is normalised and rectified as it is read.
+
+    With groups, W is (K, C/groups, kh, kw): the channels are cut into so many equal parts, in
+    order, and each part of the output sees only its part of the input.
+    """
+    check_images("x", x)
+    check_array("W", W, (None, None, window.kh, window.kw))
+    check_groups(groups, x.shape[1], len(W))
+    check_array("W", W, (None, x.shape[1] // groups, window.kh, window.kw))
     if b is not None:
         check_channels(len(W), b=b)
+    _check_prologue(before, x)
     window.output_size(*x.shape[2:])
-    return _implementation.convolution_forward(x, W, b, window)
+    return _implementation.convolution_forward(x, W, b, window, groups, before)
+
+
+def _check_prologue(before: Prologue | None, x: Array) -> None:
+    if before is not None:
+        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
 
 
 def convolution_weight_gradient(
-    x: Array, gy: Array, window: Window, out: Array | None = None
+    x: Array,
+    gy: Array,
+    window: Window,
+    groups: int = 1,
+    out: Array | None = None,
+    before: Prologue | None = None,
 ) -> Array:
-    """gW (K, C, kh, kw), written to `out` if given: fastest if that is in kernel order."""
-    check_array("x", x, (None, None, None, None))
+    """gW (K, C/groups, kh, kw), written to `out` if given: fastest if that is in kernel order."""
+    check_images("x", x)
     check_array("gy", gy, (len(x), None, *window.output_size(*x.shape[2:])))
+    check_groups(groups, x.shape[1], gy.shape[1])
     if out is not None:
-        check_array("out", out, (gy.shape[1], x.shape[1], window.kh, window.kw))
-    return _implementation.convolution_weight_gradient(x, gy, window, out)
+        check_array("out", out, (gy.shape[1], x.shape[1] // groups, window.kh, window.kw))
+        check_writable("out", out, x=x, gy=gy)
+    _check_prologue(before, x)
+    return _implementation.convolution_weight_gradient(x, gy, window, groups, out, before)
 
 
-def convolution_input_gradient(gy: Array, W: Array, x_shape: Shape4, window: Window) -> Array:
+def convolution_input_gradient(
+    gy: Array, W: Array, x_shape: Shape4, window: Window, groups: int = 1
+) -> Array:
     """gx, of shape x_shape (N, C, H, W)."""
-    check_array("W", W, (None, x_shape[1], window.kh, window.kw))
+    check_image_shape("x_shape", x_shape)
+    check_array("W", W, (None, None, window.kh, window.kw))
+    check_groups(groups, x_shape[1], len(W))
+    check_array("W", W, (None, x_shape[1] // groups, window.kh, window.kw))
     check_array("gy", gy, (x_shape[0], len(W), *window.output_size(*x_shape[2:])))
-    return _implementation.convolution_input_gradient(gy, W, x_shape, window)
+    return _implementation.convolution_input_gradient(gy, W, x_shape, window, groups)
+
+
+def batch_normalization_statistics(x: Array) -> tuple[Array, Array]:
+    """The mean and biased variance of each channel; x is (N, C, H, W) or (N, C)."""
+    check_rows("x", x)
+    if x.size == 0:
+        raise KernelError("batch normalisation needs at least one image, the batch is empty")
+    return _implementation.batch_normalization_statistics(x)
 
 
 def batch_normalization_forward(
-    x: Array, gamma: Array, beta: Array, eps: float
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    eps: float,
+    relu: bool = False,
+    residual: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """y, and the mean and biased variance of each channel; x is (N, C, H, W) or (N, C)."""
-    check_rows("x", x)
-    check_channels(x.shape[1], gamma=gamma, beta=beta)
-    if x.size == 0:
-        raise KernelError("batch normalisation needs at least one image, the batch is empty")
-    return _implementation.batch_normalization_forward(x, gamma, beta, eps)
+    """y, and the mean and variance it was normalised by: those of this batch."""
+    mean, var = batch_normalization_statistics(x)
+    y = batch_normalization_inference(x, gamma, beta, mean, var, eps, relu, residual)
+    return y, mean, var
 
 
 def batch_normalization_inference(
-    x: Array, gamma: Array, beta: Array, mean: Array, var: Array, eps: float
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+    relu: bool = False,
+    residual: Array | None = None,
 ) -> Array:
-    """y for a given mean and variance."""
+    """y for a given mean and variance.
+
+    With `relu`, y is the ReLU of what is normalised; with a residual, of its sum with that.
+    """
     check_rows("x", x)
     check_channels(x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var)
-    return _implementation.batch_normalization_inference(x, gamma, beta, mean, var, eps)
+    if residual is not None:
+        check_array("residual", residual, x.shape)
+    return _implementation.batch_normalization_inference(
+        x, gamma, beta, mean, var, eps, relu, residual
+    )
 
 
 def batch_normalization_parameter_gradients(
-    x: Array, gy: Array, mean: Array, var: Array, eps: float
+    x: Array,
+    gy: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+    relu: bool = False,
 ) -> tuple[Array, Array]:
-    """ggamma, gbeta."""
+    """ggamma, gbeta. With `relu`, where it was zero is found from x: y need not be kept."""
     check_rows("x", x)
     check_array("gy", gy, x.shape)
+    check_channels(x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var)
+    return _implementation.batch_normalization_parameter_gradients(
+        x, gy, gamma, beta, mean, var, eps, relu
+    )
+
+
+def batch_normalization_residual_gradients(
+    x: Array, y: Array, gy: Array, mean: Array, var: Array, eps: float
+) -> tuple[Array, Array, Array]:
+    """The residual's gradient g, ggamma, gbeta, from the y that went with a residual.
+
+    g is gy where y > 0, else 0: the gradient of what was normalised, too, so that the gradient of
+    x is batch_normalization_input_gradient of g, without `relu`.
+    """
+    check_rows("x", x)
+    check_array("y", y, x.shape)
+    check_array("gy", gy, x.shape)
     check_channels(x.shape[1], mean=mean, var=var)
-    return _implementation.batch_normalization_parameter_gradients(x, gy, mean, var, eps)
+    return _implementation.batch_normalization_residual_gradients(x, y, gy, mean, var, eps)
 
 
 def batch_normalization_input_gradient(
     x: Array,
     gy: Array,
     gamma: Array,
+    beta: Array,
     mean: Array,
     var: Array,
     eps: float,
     ggamma: Array,
     gbeta: Array,
+    relu: bool = False,
 ) -> Array:
-    """gx, for mean and variance that were computed from x."""
+    """gx, for mean and variance that were computed from x.
+
+    For a mean and variance from elsewhere, ggamma and gbeta must be zero.
+    """
     check_rows("x", x)
     check_array("gy", gy, x.shape)
-    check_channels(x.shape[1], gamma=gamma, mean=mean, var=var, ggamma=ggamma, gbeta=gbeta)
+    check_channels(
+        x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var, ggamma=ggamma, gbeta=gbeta
+    )
     return _implementation.batch_normalization_input_gradient(
-        x, gy, gamma, mean, var, eps, ggamma, gbeta
+        x, gy, gamma, beta, mean, var, eps, ggamma, gbeta, relu
     )
 
 
@@ -110,6 +225,7 @@ def linear_weight_gradient(x: Array, gy: Array, out: Array | None = None) -> Arr
     check_array("gy", gy, (len(x), None))
     if out is not None:
         check_array("out", out, (gy.shape[1], x.shape[1]))
+        check_writable("out", out, x=x, gy=gy)
     return _implementation.linear_weight_gradient(x, gy, out)
 
 
@@ -122,27 +238,48 @@ def linear_input_gradient(gy: Array, W: Array) -> Array:
 
 def max_pooling_forward(x: Array, window: Window) -> Array:
     """y (N, C, H', W'): the maximum of each window."""
-    check_array("x", x, (None, None, None, None))
-    window.output_size(*x.shape[2:])
+    check_images("x", x)
+    _pooled_size(window, x.shape)
     return _implementation.max_pooling_forward(x, window)
 
 
 def max_pooling_backward(x: Array, y: Array, gy: Array, window: Window) -> Array:
     """gx, from what went into and came out of max_pooling_forward."""
-    check_array("x", x, (None, None, None, None))
+    check_images("x", x)
     for name, array in (("y", y), ("gy", gy)):
-        check_array(name, array, (*x.shape[:2], *window.output_size(*x.shape[2:])))
+        check_array(name, array, (*x.shape[:2], *_pooled_size(window, x.shape)))
     return _implementation.max_pooling_backward(x, y, gy, window)
+
+
+def average_pooling_forward(x: Array, window: Window) -> Array:
+    """y (N, C, H', W'): the sum of each window over kh*kw; what is outside counts as 0."""
+    check_images("x", x)
+    _pooled_size(window, x.shape)
+    return _implementation.average_pooling_forward(x, window)
+
+
+def average_pooling_backward(gy: Array, x_shape: Shape4, window: Window) -> Array:
+    """gx, of shape x_shape (N, C, H, W)."""
+    check_image_shape("x_shape", x_shape)
+    check_array("gy", gy, (*x_shape[:2], *_pooled_size(window, x_shape)))
+    return _implementation.average_pooling_backward(gy, x_shape, window)
+
+
+def _pooled_size(window: Window, x_shape: tuple[int, ...]) -> tuple[int, int]:
+    if (window.dy, window.dx) != (1, 1):
+        raise KernelError(f"pooling takes whole windows, without dilation: {window}")
+    return window.output_size(*x_shape[2:])
 
 
 def global_average_forward(x: Array) -> Array:
     """y (N, C): the mean over all pixels."""
-    check_array("x", x, (None, None, None, None))
+    check_images("x", x)
     return _implementation.global_average_forward(x)
 
 
 def global_average_backward(gy: Array, x_shape: Shape4) -> Array:
     """gx, of shape x_shape (N, C, H, W)."""
+    check_image_shape("x_shape", x_shape)
     check_array("gy", gy, x_shape[:2])
     return _implementation.global_average_backward(gy, x_shape)
 
@@ -160,10 +297,53 @@ def relu_backward(y: Array, gy: Array) -> Array:
     return _implementation.relu_backward(y, gy)
 
 
+def add(x: Array, y: Array) -> Array:
+    """x + y; both are (N, C, H, W) or (N, C)."""
+    check_rows("x", x)
+    check_array("y", y, x.shape)
+    return _implementation.add(x, y)
+
+
 def channel_sums(gy: Array) -> Array:
     """The sum over all but the channels (C,): the gradient of a bias."""
     check_rows("gy", gy)
     return _implementation.channel_sums(gy)
+
+
+def softmax_cross_entropy(
+    x: Array, t: Array, smoothing: float = 0.0, ignore_label: int = -1
+) -> tuple[float, Array]:
+    """The mean cross-entropy of the rows of x (N, M), and its gradient (N, M).
+
+    The target is 1 - smoothing on the label t (int32), plus smoothing / M on each of the M classes.
+    Rows whose label is `ignore_label` do not count.
+    """
+    check_array("x", x, (None, None))
+    check_rows("x", x)
+    check_labels("t", t, len(x), x.shape[1], ignore_label)
+    return _implementation.softmax_cross_entropy(x, t, smoothing, ignore_label)
+
+
+def momentum_sgd(
+    parameters: Array,
+    gradients: Array,
+    velocity: Array,
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+    nesterov: bool,
+) -> None:
+    """One step in place, over flat arrays: v = momentum * v + d;  p -= learning_rate * v.
+
+    d = gradient + weight_decay * p; with Nesterov's momentum, p -= learning_rate * (d + momentum
+    * v).
+    """
+    check_flat(np.size(parameters), parameters=parameters, gradients=gradients, velocity=velocity)
+    check_writable("parameters", parameters, gradients=gradients, velocity=velocity)
+    check_writable("velocity", velocity, gradients=gradients)
+    _implementation.momentum_sgd(
+        parameters, gradients, velocity, learning_rate, momentum, weight_decay, nesterov
+    )
 
 
 def store(gradient: Array, out: Array | None) -> Array:
@@ -181,12 +361,14 @@ def encode_half(x: Array, factor: float, out: Array) -> None:
     x / (factor * 2**-112) must lie within half precision's range, 65504.
     """
     _check_half(x, out)
+    check_writable("out", out, x=x)
     _implementation.encode_half(x, factor, out)
 
 
 def decode_half(x: Array, factor: float, out: Array) -> None:
     """out (float32) = what encode_half was given; infinity and NaN only come from the factor."""
     _check_half(out, x)
+    check_writable("out", out, x=x)
     _implementation.decode_half(x, factor, out)
 
 

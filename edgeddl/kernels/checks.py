@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import numpy as np
 
@@ -20,14 +21,79 @@ def check_array(name: str, array: np.ndarray, shape: Sequence[int | None]) -> No
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
         raise KernelError(f"{name} must have the shape ({wanted}), not {array.shape}")
+    if not array.flags.aligned:
+        raise KernelError(f"{name} must be aligned in memory: its address is no multiple of 4")
+
+
+def check_images(name: str, array: np.ndarray) -> None:
+    """A float32 array (N, C, H, W); there may be no images, but not images without numbers."""
+    check_array(name, array, (None, None, None, None))
+    check_image_shape(name, array.shape)
+
+
+def check_image_shape(name: str, shape: Sequence[int]) -> None:
+    """(N, C, H, W), of which only N may be 0."""
+    whole = len(shape) == 4 and all(isinstance(size, Integral) for size in shape)
+    if not whole or shape[0] < 0 or min(shape[1:]) < 1:
+        raise KernelError(
+            f"{name} must have the shape (images, channels, height, width), with at least one "
+            f"channel and one pixel, not {tuple(shape)}"
+        )
 
 
 def check_rows(name: str, array: np.ndarray) -> None:
     """A float32 array (N, C, H, W) or (N, C)."""
-    check_array(name, array, (None,) * (2 if array.ndim == 2 else 4))
+    if getattr(array, "ndim", None) != 2:
+        check_images(name, array)
+        return
+    check_array(name, array, (None, None))
+    if array.shape[1] < 1:
+        raise KernelError(f"{name} must have at least one column, not the shape {array.shape}")
 
 
 def check_channels(c: int, **vectors: np.ndarray) -> None:
     """Vectors with one number for each of c channels."""
     for name, vector in vectors.items():
         check_array(name, vector, (c,))
+
+
+def check_groups(groups: int, c: int, k: int) -> None:
+    """Whether c input and k output channels can be cut into so many groups."""
+    if not isinstance(groups, Integral) or groups < 1 or c % groups or k % groups or k < 1:
+        raise KernelError(
+            f"{c} input and {k} output channels cannot be cut into groups={groups} equal groups"
+        )
+
+
+def check_writable(name: str, out: np.ndarray, **inputs: np.ndarray) -> None:
+    """An array to write to, apart in memory from all that is read meanwhile.
+
+    By the bounds of their memory: to be sure of interleaved arrays may take exponential time.
+    """
+    if not out.flags.writeable:
+        raise KernelError(f"{name} cannot be written to: it is read-only")
+    for other, array in inputs.items():
+        if np.may_share_memory(out, array):
+            raise KernelError(f"{name} overlaps {other} in memory: they must be apart")
+
+
+def check_flat(length: int, **arrays: np.ndarray) -> None:
+    """Contiguous float32 arrays with one axis of this length."""
+    for name, array in arrays.items():
+        check_array(name, array, (length,))
+        if not array.flags.c_contiguous:
+            raise KernelError(f"{name} must be contiguous")
+
+
+def check_labels(name: str, t: np.ndarray, rows: int, classes: int, ignore_label: int) -> None:
+    """A label, or the one to ignore, for each row: int32."""
+    if not isinstance(t, np.ndarray) or t.dtype != np.int32 or t.shape != (rows,):
+        found = f"{getattr(t, 'dtype', type(t).__name__)} of {getattr(t, 'shape', ())}"
+        raise KernelError(f"{name} must be int32 of shape ({rows}), not {found}")
+    wrong = ((t < 0) | (t >= classes)) & (t != ignore_label)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise KernelError(
+            f"{name} must be below {classes} or {ignore_label} to be ignored, but {name}[{row}] is"
+            f" {t[row]}"
+        )

@@ -1,8 +1,9 @@
-"""The geometry of a convolution or a pooling: window size, stride and padding."""
+"""The geometry of a convolution or a pooling: window size, stride, padding and dilation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from edgeddl.errors import KernelError
 
@@ -12,7 +13,7 @@ class Window:
     """A window of kh x kw pixels, moved by (sy, sx) over an image padded by (ph, pw) on each side.
 
     With `cover_all` the last window may reach over the padded edge, so that every pixel is in one:
-    Chainer's default for pooling.
+    Chainer's default for pooling. The pixels of a window are dy rows and dx columns apart.
     """
 
     kh: int
@@ -22,15 +23,29 @@ class Window:
     ph: int = 0
     pw: int = 0
     cover_all: bool = False
+    dy: int = 1
+    dx: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.kh, self.kw, self.sy, self.sx) < 1 or min(self.ph, self.pw) < 0:
-            raise KernelError(f"window and stride must be at least 1, padding at least 0: {self}")
+        steps = (self.kh, self.kw, self.sy, self.sx, self.dy, self.dx)
+        pads = (self.ph, self.pw)
+        whole = all(isinstance(number, Integral) for number in steps + pads)
+        if not whole or min(steps) < 1 or min(pads) < 0:
+            raise KernelError(
+                "window, dilation and stride must be at least 1, padding at least 0, all whole "
+                f"numbers: {self}"
+            )
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The height and width of the image that a window reaches over."""
+        return (self.kh - 1) * self.dy + 1, (self.kw - 1) * self.dx + 1
 
     def output_size(self, h: int, w: int) -> tuple[int, int]:
         """How many windows there are from top to bottom and from left to right."""
-        out_h = _positions(h + 2 * self.ph - self.kh, self.sy, self.cover_all)
-        out_w = _positions(w + 2 * self.pw - self.kw, self.sx, self.cover_all)
+        span_h, span_w = self.span
+        out_h = _positions(h + 2 * self.ph - span_h, self.sy, self.cover_all)
+        out_w = _positions(w + 2 * self.pw - span_w, self.sx, self.cover_all)
         if out_h < 1 or out_w < 1:
             raise KernelError(
                 f"an image of {h} x {w} pixels is smaller than the window: {self}",
@@ -40,10 +55,10 @@ class Window:
 
     def covered_size(self, h: int, w: int) -> tuple[int, int]:
         """The size of the padded image that holds every window whole."""
-        out_h, out_w = self.output_size(h, w)
+        (out_h, out_w), (span_h, span_w) = self.output_size(h, w), self.span
         return (
-            max(h + 2 * self.ph, (out_h - 1) * self.sy + self.kh),
-            max(w + 2 * self.pw, (out_w - 1) * self.sx + self.kw),
+            max(h + 2 * self.ph, (out_h - 1) * self.sy + span_h),
+            max(w + 2 * self.pw, (out_w - 1) * self.sx + span_w),
         )
 
     @property

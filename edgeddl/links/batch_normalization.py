@@ -11,29 +11,53 @@ from edgeddl.chainer_compat import L, chainer
 class BatchNormalization(L.BatchNormalization):
     """Chainer's link with edgeddl's functions."""
 
-    def forward(self, x: Any, *, finetune: bool = False) -> Any:
-        """Normalises by this batch's statistics in training, by the running ones otherwise."""
+    def forward(
+        self, x: Any, *, finetune: bool = False, relu: bool = False, residual: Any = None
+    ) -> Any:
+        """Normalises by this batch's statistics in training, by the running ones otherwise.
+
+        Then, beyond Chainer's, in the same pass over memory: the ReLU of this, or of its sum with
+        a residual.
+        """
+        gamma, beta = self._factors(x)
+        options = {"eps": self.eps, "axis": self.axis, "relu": relu, "residual": residual}
+        if not chainer.config.train:
+            return functions.fixed_batch_normalization(
+                x, gamma, beta, self.avg_mean, self.avg_var, **options
+            )
+        return functions.batch_normalization(x, gamma, beta, **self._running(finetune), **options)
+
+    def then_convolve(self, x: Any, W: Any, **geometry: Any) -> Any:
+        """The convolution of the ReLU of what this layer gives, which is never in memory."""
+        gamma, beta = self._factors(x)
+        if not chainer.config.train:
+            return functions.fixed_normalized_convolution_2d(
+                x, gamma, beta, self.avg_mean, self.avg_var, W, eps=self.eps, **geometry
+            )
+        return functions.normalized_convolution_2d(
+            x, gamma, beta, W, eps=self.eps, **self._running(finetune=False), **geometry
+        )
+
+    def _factors(self, x: Any) -> tuple[Any, Any]:
+        """gamma and beta; where the layer has none, ones and zeros."""
         if self.avg_mean is None:
             kept = [size for axis, size in enumerate(x.shape) if axis not in self.axis]
             self._initialize_params(tuple(kept))
         gamma = self._get_gamma()[0] if self.gamma is None else self.gamma
         beta = self._get_beta()[0] if self.beta is None else self.beta
-        if not chainer.config.train:
-            return functions.fixed_batch_normalization(
-                x, gamma, beta, self.avg_mean, self.avg_var, self.eps, axis=self.axis
-            )
-        # Chainer's recomputation runs forward twice: the second time counts for nothing.
+        return gamma, beta
+
+    def _running(self, finetune: bool) -> dict[str, Any]:
+        """The running statistics to be updated, and how.
+
+        Chainer's recomputation runs forward twice: the second time counts for nothing.
+        """
         counts = not chainer.config.in_recomputing
-        return functions.batch_normalization(
-            x,
-            gamma,
-            beta,
-            eps=self.eps,
-            running_mean=self.avg_mean if counts else None,
-            running_var=self.avg_var if counts else None,
-            decay=self._decay(counts) if finetune else self.decay,
-            axis=self.axis,
-        )
+        return {
+            "running_mean": self.avg_mean if counts else None,
+            "running_var": self.avg_var if counts else None,
+            "decay": self._decay(counts) if finetune else self.decay,
+        }
 
     def _decay(self, counts: bool) -> float:
         """With this decay the running statistics are the plain mean over all batches so far."""

@@ -9,13 +9,14 @@ import numpy as np
 from edgeddl import functions
 from edgeddl.chainer_compat import L
 from edgeddl.kernels.layout import kernel_order
+from edgeddl.links.batch_normalization import BatchNormalization
 from edgeddl.links.initializers import weights
 
 
 class Convolution2D(L.Convolution2D):
     """Chainer's link with edgeddl's function; W lies in memory as the kernels want it.
 
-    Without `initialW`, weights are drawn from `rng` by He's rule.
+    Without `initialW`, weights are drawn from `rng`, if given, by He's rule.
     """
 
     def __init__(
@@ -41,10 +42,26 @@ class Convolution2D(L.Convolution2D):
         super()._initialize_params(in_channels)
         self.W.array = kernel_order(self.W.array)
 
-    def forward(self, x: Any) -> Any:
-        """Applies the layer to x (N, C, H, W)."""
+    def serialize(self, serializer: Any) -> None:
+        """As Chainer's; a W that had no shape before gets the one that is read."""
+        had_no_shape = self.W.array is None
+        super().serialize(serializer)
+        if had_no_shape and self.W.array is not None:
+            self.W.array = kernel_order(self.W.array)
+
+    def forward(self, x: Any, *, after: BatchNormalization | None = None) -> Any:
+        """Applies the layer to x (N, C, H, W).
+
+        Beyond Chainer's: `after` a normalisation, to the ReLU of what that gives for x. Without a
+        bias, this is then never in memory.
+        """
         if self.W.array is None:
             self._initialize_params(x.shape[1])
-        return functions.convolution_2d(
-            x, self.W, self.b, self.stride, self.pad, dilate=self.dilate, groups=self.groups
-        )
+        geometry = {
+            "stride": self.stride, "pad": self.pad, "dilate": self.dilate, "groups": self.groups,
+        }  # fmt: skip
+        if after is not None and self.b is None:
+            return after.then_convolve(x, self.W, **geometry)
+        if after is not None:
+            x = after(x, relu=True)
+        return functions.convolution_2d(x, self.W, self.b, **geometry)

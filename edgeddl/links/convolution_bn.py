@@ -33,6 +33,18 @@ class ConvolutionBN(chainer.Chain):
             )
             self.normalization = BatchNormalization(out_channels)
 
-    def forward(self, x: Any) -> Any:
-        """Applies both."""
-        return self.normalization(self.convolution(x))
+    def forward(
+        self,
+        x: Any,
+        *,
+        after: ConvolutionBN | None = None,
+        relu: bool = False,
+        residual: Any = None,
+    ) -> Any:
+        """Applies both; then a ReLU, or the addition of a residual and a ReLU.
+
+        `after` another layer, x is what that one's convolution gives: its normalisation and a ReLU
+        are applied as x is read.
+        """
+        h = self.convolution(x, after=None if after is None else after.normalization)
+        return self.normalization(h, relu=relu, residual=residual)

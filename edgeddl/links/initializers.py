@@ -1,6 +1,7 @@
 """Initial weights drawn from a generator that is passed in.
 
-Chainer's own initialisers draw from NumPy's global state, which every library may have moved.
+Chainer's own initialisers draw from NumPy's global state, which every library may have moved: a
+model that gives its links a generator starts the same every time.
 """
 
 from __future__ import annotations
@@ -30,10 +31,8 @@ class ScaledNormal(chainer.Initializer):
 
 
 def weights(initial: object, rng: np.random.Generator | None, gain: float) -> object:
-    """What to give Chainer as `initialW`: what was asked for, or random numbers from `rng`."""
-    if initial is None and rng is None:
-        raise TypeError(
-            "rng=numpy.random.Generator or initialW is needed: edgeddl's links do not draw from "
-            "NumPy's global random state"
-        )
+    """What to give Chainer as `initialW`: what was asked for, or random numbers from `rng`.
+
+    Without either it is None: Chainer's default, LeCun's rule and NumPy's global state.
+    """
     return ScaledNormal(rng, gain) if initial is None and rng is not None else initial

@@ -15,7 +15,7 @@ from edgeddl.links.initializers import weights
 class Linear(L.Linear):
     """Chainer's link with edgeddl's function.
 
-    Without `initialW`, weights are drawn from `rng` by LeCun's rule, as Chainer's are.
+    Without `initialW`, weights are drawn by LeCun's rule, as Chainer's are: from `rng`, if given.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ class BasicBlock(chainer.Chain):
             self.shortcut = ConvolutionBN(c, k, 1, stride, rng=rng) if changes else None
 
     def forward(self, x: Any) -> Any:
-        h = self.second(functions.relu(self.first(x)))
-        return functions.relu(h + (x if self.shortcut is None else self.shortcut(x)))
+        residual = x if self.shortcut is None else self.shortcut(x)
+        return self.second(self.first.convolution(x), after=self.first, residual=residual)
 
 
 class ResNet18(chainer.Chain):
@@ -50,7 +50,7 @@ class ResNet18(chainer.Chain):
             self.head = Linear(512, classes, rng=rng)
 
     def forward(self, x: Any) -> Any:
-        h = functions.relu(self.stem(x))
+        h = self.stem(x, relu=True)
         if self.pools:
             h = functions.max_pooling_2d(h, 3, stride=2, pad=1, cover_all=False)
         h = self.stage4(self.stage3(self.stage2(self.stage1(h))))

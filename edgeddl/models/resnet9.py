@@ -31,7 +31,7 @@ class Residual(chainer.Chain):
             self.second = ConvolutionBN(k, k, 3, rng=rng)
 
     def forward(self, x: Any) -> Any:
-        return x + functions.relu(self.second(functions.relu(self.first(x))))
+        return functions.add(x, self.second(self.first.convolution(x), after=self.first, relu=True))
 
 
 class ResNet9(chainer.Chain):
@@ -51,10 +51,10 @@ class ResNet9(chainer.Chain):
             self.head = Linear(256, classes, nobias=True, rng=rng)
 
     def forward(self, x: Any) -> Any:
-        h = functions.relu(self.stem(x))
-        h = self.residual1(_pool(functions.relu(self.layer1(h))))
-        h = _pool(functions.relu(self.layer2(h)))
-        h = self.residual3(_pool(functions.relu(self.layer3(h))))
+        h = self.layer1(self.stem.convolution(x), after=self.stem, relu=True)
+        h = self.residual1(_pool(h))
+        h = _pool(self.layer2(h, relu=True))
+        h = self.residual3(_pool(self.layer3(h, relu=True)))
         return OUTPUT_SCALE * self.head(functions.max_pooling_2d(h, h.shape[2:]))
 
 

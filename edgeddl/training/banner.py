@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import edgeddl
+from edgeddl import kernels
 from edgeddl.comm.agreement import describe_ranks
 from edgeddl.table import counted, render_facts
 from edgeddl.training.startup import PreparedRun
@@ -15,6 +16,7 @@ def render_banner(run: PreparedRun, ranks: list[tuple[str, str, int]]) -> str:
     facts = [
         *_hosts(ranks),
         ("model", _model(run)),
+        ("kernels", kernels.chosen()),
         ("data", _data(run)),
         ("global batch", _batch(run)),
         ("learning rate", _learning_rate(run)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgeddl import machine
+from edgeddl import kernels, machine
 from edgeddl.comm.communicator import Communicator
 from edgeddl.config import TrainConfig
 from edgeddl.table import counted, render_facts, render_table
@@ -51,7 +51,7 @@ def summarise(
     alone = sum(rank["images_per_second_alone"] for rank in ranks)
     return {
         "options": config.to_json(),
-        "versions": machine.versions() | {"blas": machine.blas_name()},
+        "versions": machine.versions() | {"blas": machine.blas_name(), "kernels": kernels.chosen()},
         "steps": state.step,
         "epochs": state.epoch,
         "images": state.images,

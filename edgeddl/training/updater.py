@@ -9,10 +9,10 @@ import numpy as np
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.reducer import Reducer
 from edgeddl.data import StepBatch
+from edgeddl.functions import smoothed_softmax_cross_entropy
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
-from edgeddl.training.loss import smoothed_cross_entropy
 from edgeddl.training.parameters import named_parameters
 
 
@@ -51,7 +51,9 @@ class Updater:
         for x, t in batch.micro_batches:
             share = len(t) / batch.images
             with clock.phase("forward"):
-                loss = smoothed_cross_entropy(self._model(x), t, self._label_smoothing)
+                loss = smoothed_softmax_cross_entropy(
+                    self._model(x), t, self._label_smoothing
+                )
                 scalars[0] += float(loss.array) * share
             passes_left -= 1
             if passes_left == 0:

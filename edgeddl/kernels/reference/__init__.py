@@ -9,20 +9,25 @@ from edgeddl.kernels.reference.convolution import (
     convolution_input_gradient,
     convolution_weight_gradient,
 )
-from edgeddl.kernels.reference.elementwise import channel_sums, relu_backward, relu_forward
+from edgeddl.kernels.reference.elementwise import add, channel_sums, relu_backward, relu_forward
 from edgeddl.kernels.reference.half import decode_half, encode_half
 from edgeddl.kernels.reference.linear import (
     linear_forward,
     linear_input_gradient,
     linear_weight_gradient,
 )
+from edgeddl.kernels.reference.loss import softmax_cross_entropy
 from edgeddl.kernels.reference.normalization import (
-    batch_normalization_forward,
     batch_normalization_inference,
     batch_normalization_input_gradient,
     batch_normalization_parameter_gradients,
+    batch_normalization_residual_gradients,
+    batch_normalization_statistics,
 )
+from edgeddl.kernels.reference.optimizer import momentum_sgd
 from edgeddl.kernels.reference.pooling import (
+    average_pooling_backward,
+    average_pooling_forward,
     global_average_backward,
     global_average_forward,
     max_pooling_backward,
@@ -30,10 +35,14 @@ from edgeddl.kernels.reference.pooling import (
 )
 
 __all__ = [
-    "batch_normalization_forward",
+    "add",
+    "average_pooling_backward",
+    "average_pooling_forward",
     "batch_normalization_inference",
     "batch_normalization_input_gradient",
     "batch_normalization_parameter_gradients",
+    "batch_normalization_residual_gradients",
+    "batch_normalization_statistics",
     "channel_sums",
     "convolution_forward",
     "convolution_input_gradient",
@@ -47,6 +56,8 @@ __all__ = [
     "linear_weight_gradient",
     "max_pooling_backward",
     "max_pooling_forward",
+    "momentum_sgd",
     "relu_backward",
     "relu_forward",
+    "softmax_cross_entropy",
 ]

@@ -63,15 +63,17 @@ def crop_padding(padded: Array, h: int, w: int, window: Window) -> Array:
 
 def window_view(padded: Array, window: Window) -> Array:
     """A view (N, H', W', kh, kw, C) of all windows."""
-    windows = sliding_window_view(padded, (window.kh, window.kw), axis=(1, 2))
-    return windows[:, :: window.sy, :: window.sx].transpose(0, 1, 2, 4, 5, 3)
+    windows = sliding_window_view(padded, window.span, axis=(1, 2))
+    windows = windows[:, :: window.sy, :: window.sx, :, :: window.dy, :: window.dx]
+    return windows.transpose(0, 1, 2, 4, 5, 3)
 
 
 def window_positions(padded: Array, window: Window) -> Iterator[tuple[int, int, Array]]:
     """For each position (i, j) in the window, a view (N, H', W', C) of the pixels there."""
-    out_h = (padded.shape[1] - window.kh) // window.sy + 1
-    out_w = (padded.shape[2] - window.kw) // window.sx + 1
+    span_h, span_w = window.span
+    height = (padded.shape[1] - span_h) // window.sy * window.sy + 1
+    width = (padded.shape[2] - span_w) // window.sx * window.sx + 1
     for i in range(window.kh):
         for j in range(window.kw):
-            stop_h, stop_w = i + window.sy * out_h, j + window.sx * out_w
-            yield i, j, padded[:, i : stop_h : window.sy, j : stop_w : window.sx]
+            top, left = i * window.dy, j * window.dx
+            yield i, j, padded[:, top : top + height : window.sy, left : left + width : window.sx]

@@ -1,4 +1,4 @@
-"""ReLU and sums over all but the channels."""
+"""ReLU, addition, and sums over all but the channels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ def relu_backward(y: Array, gy: Array) -> Array:
     rows, gy_rows = as_rows(y), as_rows(gy)
     gx = np.empty_like(rows)
     for block in row_blocks(rows):
-        np.multiply(gy_rows[block], rows[block] > 0, out=gx[block])
+        gx[block] = np.where(rows[block] > 0, gy_rows[block], np.float32(0))
     return from_rows(gx, y.shape)
+
+
+def add(x: Array, y: Array) -> Array:
+    """x + y."""
+    return from_rows(as_rows(x) + as_rows(y), x.shape)
 
 
 def channel_sums(gy: Array) -> Array:

@@ -1,24 +1,29 @@
-"""Batch normalisation over the rows (pixels of all images) of each channel."""
+"""Batch normalisation over the rows (pixels of all images) of each channel.
+
+y = x * scale + shift, by the same float32 operations forward and where backward asks for the sign
+of y again: so a ReLU that follows need not keep y.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from edgeddl.kernels.layout import Array, as_rows, from_rows
+from edgeddl.kernels.prologue import scale_and_shift
 from edgeddl.kernels.reference.blocks import column_sums, row_blocks, scratch_for
+from edgeddl.kernels.reference.elementwise import relu_backward
 
 
 def inverse_std(var: Array, eps: float) -> Array:
-    """1 / sqrt(var + eps) as float32."""
-    return (1.0 / np.sqrt(var.astype(np.float64) + eps)).astype(np.float32)
+    """1 / sqrt(var + eps) in float64."""
+    return 1.0 / np.sqrt(var.astype(np.float64) + eps)
 
 
-def batch_normalization_forward(
-    x: Array, gamma: Array, beta: Array, eps: float
-) -> tuple[Array, Array, Array]:
-    """y, and the mean and biased variance of each channel over this batch."""
-    mean, var = _moments(as_rows(x))
-    return batch_normalization_inference(x, gamma, beta, mean, var, eps), mean, var
+def batch_normalization_statistics(x: Array) -> tuple[Array, Array]:
+    """The mean and biased variance of each channel over this batch."""
+    return _moments(as_rows(x))
 
 
 def _moments(rows: Array) -> tuple[Array, Array]:
@@ -53,53 +58,107 @@ def _block_moments(rows: Array, scratch: Array) -> tuple[Array, Array]:
 
 
 def batch_normalization_inference(
-    x: Array, gamma: Array, beta: Array, mean: Array, var: Array, eps: float
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+    relu: bool = False,
+    residual: Array | None = None,
 ) -> Array:
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta."""
+    """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual."""
     rows = as_rows(x)
-    scale = gamma * inverse_std(var, eps)
+    added = None if residual is None else as_rows(residual)
+    scale, shift = scale_and_shift(gamma, beta, mean, var, eps)
     y = np.empty_like(rows)
     for block in row_blocks(rows):
-        part = np.subtract(rows[block], mean, out=y[block])
-        part *= scale
-        part += beta
+        part = _normalize(rows[block], scale, shift, out=y[block])
+        if added is not None:
+            part += added[block]
+        if relu or added is not None:
+            np.maximum(part, np.float32(0), out=part)
     return from_rows(y, x.shape)
 
 
+def _normalize(rows: Array, scale: Array, shift: Array, out: Array) -> Array:
+    np.multiply(rows, scale, out=out)
+    out += shift
+    return out
+
+
 def batch_normalization_parameter_gradients(
-    x: Array, gy: Array, mean: Array, var: Array, eps: float
+    x: Array,
+    gy: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    var: Array,
+    eps: float,
+    relu: bool = False,
 ) -> tuple[Array, Array]:
-    """ggamma, gbeta: sums of gy * x_hat and of gy."""
-    rows, gy = as_rows(x), as_rows(gy)
+    """ggamma, gbeta: sums of g * x_hat and of g, the gradient of what was normalised."""
+    rows = as_rows(x)
+    forms = scale_and_shift(gamma, beta, mean, var, eps) if relu else None
+    return _sums(rows, _gradient_blocks(rows, as_rows(gy), forms), mean, var, eps)
+
+
+def _sums(
+    rows: Array, blocks: Iterator[tuple[slice, Array]], mean: Array, var: Array, eps: float
+) -> tuple[Array, Array]:
     ggamma, gbeta = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
     scratch = scratch_for(rows)
-    for block in row_blocks(rows):
+    for block, g in blocks:
         part = np.subtract(rows[block], mean, out=scratch[: block.stop - block.start])
-        part *= gy[block]
+        part *= g
         ggamma += column_sums(part)
-        gbeta += column_sums(gy[block])
+        gbeta += column_sums(g)
     return (ggamma * inverse_std(var, eps)).astype(np.float32), gbeta.astype(np.float32)
+
+
+def _gradient_blocks(
+    rows: Array, gy: Array, scale_shift: tuple[Array, Array] | None
+) -> Iterator[tuple[slice, Array]]:
+    """Blocks of gy: with scale and shift given, 0 where the ReLU was 0."""
+    scratch = scratch_for(rows)
+    for block in row_blocks(rows):
+        if scale_shift is None:
+            yield block, gy[block]
+            continue
+        y = _normalize(rows[block], *scale_shift, out=scratch[: block.stop - block.start])
+        yield block, np.where(y > 0, gy[block], np.float32(0))
+
+
+def batch_normalization_residual_gradients(
+    x: Array, y: Array, gy: Array, mean: Array, var: Array, eps: float
+) -> tuple[Array, Array, Array]:
+    """g, ggamma, gbeta, for y = relu(normalised x + residual); g is the residual's gradient."""
+    rows, g = as_rows(x), relu_backward(y, gy)
+    return g, *_sums(rows, _gradient_blocks(rows, as_rows(g), None), mean, var, eps)
 
 
 def batch_normalization_input_gradient(
     x: Array,
     gy: Array,
     gamma: Array,
+    beta: Array,
     mean: Array,
     var: Array,
     eps: float,
     ggamma: Array,
     gbeta: Array,
+    relu: bool = False,
 ) -> Array:
-    """gx = gamma / std * (gy - gbeta / m - x_hat * ggamma / m), for m rows."""
-    rows, gy_rows = as_rows(x), as_rows(gy)
-    inv_std, m = inverse_std(var, eps), np.float32(len(rows))
+    """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows."""
+    rows = as_rows(x)
+    inv_std, m = inverse_std(var, eps).astype(np.float32), np.float32(len(rows))
     x_scale, y_shift = inv_std * ggamma / m, gbeta / m
     gx, scratch = np.empty_like(rows), scratch_for(rows)
-    for block in row_blocks(rows):
+    forms = scale_and_shift(gamma, beta, mean, var, eps) if relu else None
+    for block, g in _gradient_blocks(rows, as_rows(gy), forms):
         from_x = np.subtract(rows[block], mean, out=scratch[: block.stop - block.start])
         from_x *= x_scale
-        part = np.subtract(gy_rows[block], y_shift, out=gx[block])
+        part = np.subtract(g, y_shift, out=gx[block])
         part -= from_x
         part *= gamma * inv_std
     return from_rows(gx, x.shape)

@@ -1,4 +1,4 @@
-"""Max pooling and global average pooling."""
+"""Max pooling, average pooling, and the mean over all pixels."""
 
 from __future__ import annotations
 
@@ -37,6 +37,29 @@ def max_pooling_backward(x: Array, y: Array, gy: Array, window: Window) -> Array
         undecided ^= wins
         target += gradient * wins
     h, w = x.shape[2:]
+    return np.ascontiguousarray(crop_padding(gx, h, w, window)).transpose(0, 3, 1, 2)
+
+
+def average_pooling_forward(x: Array, window: Window) -> Array:
+    """y (N, C, H', W'): the sum of each window over kh*kw; padding counts as 0."""
+    padded = pad_images(as_nhwc(x), window, 0.0)
+    y: Array | None = None
+    for _, _, pixels in window_positions(padded, window):
+        y = pixels.copy() if y is None else np.add(y, pixels, out=y)
+    assert y is not None
+    y /= np.float32(window.kh * window.kw)
+    return y.transpose(0, 3, 1, 2)
+
+
+def average_pooling_backward(
+    gy: Array, x_shape: tuple[int, int, int, int], window: Window
+) -> Array:
+    """gx (N, C, H, W): gy over kh*kw, to every pixel of each window."""
+    n, c, h, w = x_shape
+    share = as_nhwc(gy) / np.float32(window.kh * window.kw)
+    gx = np.zeros((n, *window.covered_size(h, w), c), np.float32)
+    for _, _, target in window_positions(gx, window):
+        target += share
     return np.ascontiguousarray(crop_padding(gx, h, w, window)).transpose(0, 3, 1, 2)
 
 

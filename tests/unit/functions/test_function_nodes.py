@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,13 @@ import pytest
 
 from edgeddl import functions, kernels
 from edgeddl.chainer_compat import F, chainer
+from edgeddl.errors import KernelError
 from edgeddl.functions import node
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.kernels.layout import channels_last, conversions, kernel_order
 from edgeddl.links import BatchNormalization, Convolution2D, ConvolutionBN, Linear
 from edgeddl.models.resnet9 import Residual
+from edgeddl.models.resnet18 import BasicBlock
 from tests.models import TinyNet
 
 
@@ -68,6 +72,7 @@ MODELS = {
     "linear": (lambda: Linear(6, 4, rng=np.random.default_rng(0)), (3, 6)),
     "normalization": (lambda: BatchNormalization(3), (2, 3, 8, 8)),
     "residual": (lambda: Residual(4, np.random.default_rng(0)), (2, 4, 6, 6)),
+    "block": (lambda: BasicBlock(4, 6, 2, np.random.default_rng(0)), (2, 4, 6, 6)),
 }
 
 
@@ -191,15 +196,8 @@ def test_double_backprop_is_refused() -> None:
 
 X, W4 = random(2, 4, 6, 6), random(4, 4, 3, 3)
 VECTOR = np.ones(4, np.float32)
+T = np.arange(6, dtype=np.int32)
 FALLBACKS = {
-    "groups": (
-        lambda: functions.convolution_2d(X, W4[:, :2], groups=2),
-        lambda: F.convolution_2d(X, W4[:, :2], groups=2),
-    ),
-    "dilate": (
-        lambda: functions.convolution_2d(X, W4, dilate=2),
-        lambda: F.convolution_2d(X, W4, dilate=2),
-    ),
     "cover_all": (
         lambda: functions.convolution_2d(X, W4, stride=2, cover_all=True),
         lambda: F.convolution_2d(X, W4, stride=2, cover_all=True),
@@ -223,6 +221,15 @@ FALLBACKS = {
         lambda: functions.linear(X[0, 0].astype("f2"), X[0, 1].astype("f2")),
         lambda: F.linear(X[0, 0].astype("f2"), X[0, 1].astype("f2")),
     ),
+    "class_weight": (
+        lambda: functions.softmax_cross_entropy(X[0, 0], T, class_weight=X[0, 1, 0]),
+        lambda: F.softmax_cross_entropy(X[0, 0], T, class_weight=X[0, 1, 0]),
+    ),
+    "reduce='no'": (
+        lambda: functions.softmax_cross_entropy(X[0, 0], T, reduce="no"),
+        lambda: F.softmax_cross_entropy(X[0, 0], T, reduce="no"),
+    ),
+    "different shapes": (lambda: functions.add(X, X[:1]), lambda: F.add(X, X[:1])),
     "return_indices": (
         lambda: functions.max_pooling_2d(X, 2, return_indices=True)[0],
         lambda: F.max_pooling_2d(X, 2),
@@ -243,6 +250,67 @@ def test_chainer_takes_what_is_not_covered_and_says_so_once(reason: str, monkeyp
     for result in results:
         np.testing.assert_array_equal(result.array, chainers().array)
         assert result.dtype == chainers().dtype
+
+
+def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> None:
+    monkeypatch.setattr(node, "CHAINER_ASKED", True)
+    monkeypatch.setattr(node, "_warned", set())
+
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("Chainer's function was asked for")
+
+    for name in ("convolution_forward", "batch_normalization_forward", "softmax_cross_entropy"):
+        monkeypatch.setattr(kernels, name, fail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        h = functions.convolution_2d(X, W4, stride=2, cover_all=True)
+        h = functions.batch_normalization_add_relu(h, h, VECTOR, VECTOR)
+        logits = functions.global_average_pooling_2d(h)
+        loss = functions.smoothed_softmax_cross_entropy(logits, T[:2], 0.1)
+    expected = F.batch_normalization(
+        F.convolution_2d(X, W4, stride=2, cover_all=True), VECTOR, VECTOR
+    )
+    residual = F.convolution_2d(X, W4, stride=2, cover_all=True)
+    np.testing.assert_array_equal(h.array, F.relu(expected + residual).array)
+    assert loss.shape == ()
+
+
+def is_kept(make: Any, use: Any) -> bool:
+    """Whether the array of make() lives on when only the result of use(...) is held."""
+    variable = make()
+    array = weakref.ref(variable.array)
+    result = use(variable)
+    del variable
+    gc.collect()
+    assert result is not None
+    return array() is not None
+
+
+def test_little_is_kept_for_backward() -> None:
+    """What a fused function does not need, and addition does not keep either, is gone."""
+    ones = chainer.Parameter(VECTOR)
+
+    def image() -> Any:
+        return functions.add(chainer.Variable(X), X)
+
+    def normalised_relu() -> Any:
+        return functions.batch_normalization_relu(image(), ones, ones)
+
+    def added_relu() -> Any:
+        return functions.batch_normalization_add_relu(image(), X, ones, ones)
+
+    assert not is_kept(image, lambda x: functions.add(x, X))
+    assert is_kept(image, lambda x: functions.batch_normalization_relu(x, ones, ones))
+    assert not is_kept(normalised_relu, lambda y: functions.add(y, X))
+    assert is_kept(added_relu, lambda y: functions.add(y, X))
+    assert not is_kept(
+        image, lambda residual: functions.batch_normalization_add_relu(X, residual, ones, ones)
+    )
+
+
+def test_wrong_labels_are_named() -> None:
+    with pytest.raises(KernelError, match=r"t must be below 6 or -1 .* t\[2\] is 7"):
+        functions.softmax_cross_entropy(X[0, 0], np.array([0, -1, 7, 0, 0, 0]))
 
 
 def test_a_single_number_cannot_be_normalised() -> None:

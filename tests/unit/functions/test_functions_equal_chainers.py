@@ -64,6 +64,43 @@ def test_convolution_2d(ksize: Any, stride: Any, pad: Any, bias: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("channels", "outputs", "options"),
+    [
+        (16, 12, {"groups": 4, "pad": 1}),
+        (16, 12, {"dilate": 2, "pad": 1}),
+        (16, 12, {"dilate": (1, 3), "stride": (2, 1), "pad": (0, 4)}),
+        (6, 9, {"groups": 3, "dilate": (2, 1), "stride": 2, "pad": 2}),
+        (5, 5, {"groups": 5, "stride": 2, "pad": 1}),
+        (5, 15, {"groups": 5}),
+    ],
+    ids=str,
+)
+def test_convolution_2d_of_groups_and_dilated(
+    channels: int, outputs: int, options: dict[str, Any]
+) -> None:
+    weights = random(outputs, channels // options.get("groups", 1), 3, 3)
+    assert_same(
+        lambda *inputs: functions.convolution_2d(*inputs, **options),
+        lambda *inputs: F.convolution_2d(*inputs, **options),
+        random(3, channels, 9, 8),
+        weights,
+        random(outputs),
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("multiplier", [1, 3])
+def test_depthwise_convolution_2d(multiplier: int, bias: bool) -> None:
+    arrays = [random(3, 5, 9, 8), random(multiplier, 5, 3, 3)]
+    assert_same(
+        lambda *inputs: functions.depthwise_convolution_2d(*inputs, stride=2, pad=1),
+        lambda *inputs: F.depthwise_convolution_2d(*inputs, stride=2, pad=1),
+        *arrays,
+        *([random(5 * multiplier)] if bias else []),
+    )
+
+
 @pytest.mark.parametrize("shape", [(4, 6, 5, 7), (32, 6), (2, 300, 16, 16)])
 @pytest.mark.parametrize("axis", [None, "given"])
 def test_batch_normalization(shape: tuple[int, ...], axis: Any) -> None:
@@ -98,6 +135,52 @@ def test_fixed_batch_normalization() -> None:
         random(6, seed=1),
         random(6, seed=2),
     )
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5, 7), (32, 6)])
+@pytest.mark.parametrize("adds", [False, True], ids=["relu", "add_relu"])
+def test_fused_batch_normalization(shape: tuple[int, ...], adds: bool) -> None:
+    c = shape[1]
+    arrays = [random(*shape) + 2, random(c, seed=1), random(c, seed=2)]
+    residual = [random(*shape, seed=3)] if adds else []
+    ours, chainers = np.full((2, 2, c), 0.5, np.float32)
+
+    def fused(x: Any, gamma: Any, beta: Any, *residual: Any) -> Any:
+        function = (
+            functions.batch_normalization_add_relu if adds else functions.batch_normalization_relu
+        )
+        statistics = {"running_mean": ours[0], "running_var": ours[1], "decay": 0.8}
+        return function(x, *residual, gamma, beta, eps=1e-4, **statistics)
+
+    def composed(x: Any, gamma: Any, beta: Any, *residual: Any) -> Any:
+        statistics = {"running_mean": chainers[0], "running_var": chainers[1], "decay": 0.8}
+        y = F.batch_normalization(x, gamma, beta, eps=1e-4, **statistics)
+        return F.relu(F.add(y, *residual) if residual else y)
+
+    assert_same(fused, composed, *arrays, *residual)
+    assert (ours != 0.5).all()
+    np.testing.assert_allclose(ours, chainers, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("adds", [False, True], ids=["relu", "add_relu"])
+def test_fused_fixed_batch_normalization(adds: bool) -> None:
+    statistics = random(6, seed=3), abs(random(6, seed=4)) + 0.1
+    residual = [random(4, 6, 5, 7, seed=5)] if adds else []
+
+    def fused(x: Any, gamma: Any, beta: Any, *residual: Any) -> Any:
+        function = (
+            functions.fixed_batch_normalization_add_relu
+            if adds
+            else functions.fixed_batch_normalization_relu
+        )
+        return function(x, *residual, gamma, beta, *statistics)
+
+    def composed(x: Any, gamma: Any, beta: Any, *residual: Any) -> Any:
+        y = F.fixed_batch_normalization(x, gamma, beta, *statistics)
+        return F.relu(F.add(y, *residual) if residual else y)
+
+    arrays = [random(4, 6, 5, 7), random(6, seed=1), random(6, seed=2)]
+    assert_same(fused, composed, *arrays, *residual)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -165,3 +248,53 @@ def test_gradient_is_the_slope() -> None:
     rise = loss_of(x + step * direction).array - loss_of(x - step * direction).array
     slope = float((variable.grad * direction).sum())
     np.testing.assert_allclose(rise / (2 * step), slope, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ksize": 2}, {"ksize": 3, "stride": 2, "pad": 1}, {"ksize": (3, 2), "stride": (2, 1)}],
+    ids=str,
+)
+def test_average_pooling_2d(options: dict[str, Any]) -> None:
+    assert_same(
+        lambda x: functions.average_pooling_2d(x, **options),
+        lambda x: F.average_pooling_2d(x, **options),
+        random(3, 5, 9, 8),
+    )
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("shape", [(3, 5, 4, 6), (7, 9)])
+def test_add(shape: tuple[int, ...], count: int) -> None:
+    assert_same(functions.add, F.add, *(random(*shape, seed=seed) for seed in range(count)))
+
+
+LABELS = np.array([0, 4, 2, 2, 1, 0, 3], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [
+        (LABELS, {}),
+        (LABELS.astype(np.int64), {}),
+        (np.where(LABELS == 2, -1, LABELS).astype(np.int32), {}),
+        (LABELS, {"ignore_label": 0}),
+        (np.full(7, -1, np.int32), {}),
+    ],
+    ids=["int32", "int64", "some ignored", "zeros ignored", "all ignored"],
+)
+def test_softmax_cross_entropy(labels: np.ndarray, options: dict[str, Any]) -> None:
+    assert_same(
+        lambda x: functions.softmax_cross_entropy(x, labels, **options),
+        lambda x: F.softmax_cross_entropy(x, labels, **options),
+        10 * random(7, 5),
+    )
+
+
+def test_smoothed_softmax_cross_entropy() -> None:
+    def composed(x: Any) -> Any:
+        return 0.8 * F.softmax_cross_entropy(x, LABELS) - 0.2 * F.average(F.log_softmax(x))
+
+    assert_same(
+        lambda x: functions.smoothed_softmax_cross_entropy(x, LABELS, 0.2), composed, random(7, 5)
+    )

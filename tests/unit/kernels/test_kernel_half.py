@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from edgeddl import kernels
 from edgeddl.errors import KernelError
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 ONE = 2.0**112  # the factor with which numbers are encoded as they are
 
 

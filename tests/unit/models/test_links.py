@@ -9,7 +9,13 @@ import pytest
 
 from edgeddl import functions
 from edgeddl.chainer_compat import F, L, chainer
-from edgeddl.links import BatchNormalization, Convolution2D, Linear
+from edgeddl.links import (
+    BatchNormalization,
+    Convolution2D,
+    ConvolutionBN,
+    DepthwiseConvolution2D,
+    Linear,
+)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -77,31 +83,75 @@ def test_ten_steps_equal_ten_steps_of_chainers_links() -> None:
         np.testing.assert_allclose(ours(x).array, stock(x).array, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("ours", "stock"),
-    [
-        (lambda: Convolution2D(3, 5, 3, 2, 1, rng=rng()), lambda: L.Convolution2D(3, 5, 3, 2, 1)),
-        (lambda: Convolution2D(5, 3, rng=rng()), lambda: L.Convolution2D(5, 3)),
-        (lambda: Linear(6, 4, rng=rng()), lambda: L.Linear(6, 4)),
-        (lambda: Linear(None, 4, nobias=True, rng=rng()), lambda: L.Linear(None, 4, nobias=True)),
-        (lambda: BatchNormalization(3), lambda: L.BatchNormalization(3)),
-        (
-            lambda: BatchNormalization(axis=(0, 2, 3), use_beta=False),
-            lambda: L.BatchNormalization(axis=(0, 2, 3), use_beta=False),
-        ),
-    ],
-)
-def test_parameters_are_interchangeable(tmp_path, ours: Any, stock: Any) -> None:
-    ours, stock = ours(), stock()
-    shape = (2, 6) if isinstance(ours, Linear) else (2, 3, 8, 8)
-    x = rng(3).standard_normal(shape, np.float32)
-    stock(x)
-    ours(x)
-    chainer.serializers.save_npz(tmp_path / "parameters.npz", stock)
-    chainer.serializers.load_npz(tmp_path / "parameters.npz", ours)
-    names = [(name, p.shape, p.dtype) for name, p in ours.namedparams()]
-    assert names == [(name, p.shape, p.dtype) for name, p in stock.namedparams()]
-    np.testing.assert_allclose(ours(x).array, stock(x).array, rtol=1e-4, atol=1e-4)
+PAIRS = [
+    (lambda: Convolution2D(3, 5, 3, 2, 1, rng=rng()), lambda: L.Convolution2D(3, 5, 3, 2, 1)),
+    (lambda: Convolution2D(5, 3, rng=rng()), lambda: L.Convolution2D(5, 3)),
+    (
+        lambda: Convolution2D(3, 6, 3, groups=3, dilate=2, rng=rng()),
+        lambda: L.Convolution2D(3, 6, 3, groups=3, dilate=2),
+    ),
+    (lambda: DepthwiseConvolution2D(3, 2, 3), lambda: L.DepthwiseConvolution2D(3, 2, 3)),
+    (lambda: DepthwiseConvolution2D(None, 2, 3), lambda: L.DepthwiseConvolution2D(None, 2, 3)),
+    (lambda: Linear(192, 4, rng=rng()), lambda: L.Linear(192, 4)),
+    (lambda: Linear(None, 4, nobias=True, rng=rng()), lambda: L.Linear(None, 4, nobias=True)),
+    (lambda: BatchNormalization(3), lambda: L.BatchNormalization(3)),
+    (
+        lambda: BatchNormalization(axis=(0, 2, 3), use_beta=False),
+        lambda: L.BatchNormalization(axis=(0, 2, 3), use_beta=False),
+    ),
+]
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["into a used link", "into a new link"])
+@pytest.mark.parametrize("back", [False, True], ids=["from Chainer", "to Chainer"])
+@pytest.mark.parametrize(("ours", "stock"), PAIRS)
+def test_files_are_interchangeable(tmp_path, ours: Any, stock: Any, back: bool, used: bool) -> None:
+    source, target = (ours(), stock()) if back else (stock(), ours())
+    x = rng(3).standard_normal((2, 3, 8, 8), np.float32)
+    source(x)
+    if used:
+        target(x)
+    chainer.serializers.save_npz(tmp_path / "parameters.npz", source)
+    chainer.serializers.load_npz(tmp_path / "parameters.npz", target)
+    assert contents(target) == contents(source)
+    with chainer.using_config("train", False):
+        np.testing.assert_allclose(target(x).array, source(x).array, rtol=1e-4, atol=1e-4)
+    for link in (source, target):
+        if isinstance(link, Convolution2D):
+            assert in_kernel_order(link.W.array)
+
+
+def contents(link: chainer.Link) -> dict[str, Any]:
+    """All that is saved: names, types, shapes and numbers."""
+    serializer = chainer.serializers.DictionarySerializer()
+    serializer.save(link)
+    arrays = {name: np.asarray(value) for name, value in serializer.target.items()}
+    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()}
+
+
+def in_kernel_order(W: np.ndarray) -> bool:
+    return W.transpose(2, 3, 1, 0).flags.c_contiguous
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_fused_normalisation_equals_its_parts(train: bool) -> None:
+    x, h = rng(1).standard_normal((2, 4, 3, 6, 6), np.float32)
+    results = []
+    for fused in (True, False):
+        link = ConvolutionBN(3, 3, 3, rng=rng())
+        link.normalization.beta.array[...] = (-0.5, 0.0, 0.5)
+        with chainer.using_config("train", train):
+            if fused:
+                y, z = link(x, relu=True), link(x, residual=h)
+            else:
+                y, z = F.relu(link(x)), F.relu(link(x) + h)
+        loss = F.sum(y * h) + F.sum(z * z)
+        link.cleargrads()
+        loss.backward()
+        gradients = [p.grad for _, p in sorted(link.namedparams())]
+        results.append([y.array, z.array, link.normalization.avg_mean, *gradients])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(abs(other).max(), 1))
 
 
 def test_finetuning_averages_over_all_batches() -> None:
@@ -134,10 +184,28 @@ def test_weights_depend_on_the_generator_alone() -> None:
     first, same, other = (link.W.array for link in links)
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
-    with pytest.raises(TypeError, match="rng"):
-        Convolution2D(3, 8, 3)
-    with pytest.raises(TypeError, match="rng"):
-        Linear(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("ours", "stock", "arguments"),
+    [
+        (Convolution2D, L.Convolution2D, (3, 8, 3)),
+        (Convolution2D, L.Convolution2D, (8, 3)),
+        (DepthwiseConvolution2D, L.DepthwiseConvolution2D, (3, 2, 3)),
+        (Linear, L.Linear, (192, 8)),
+        (Linear, L.Linear, (8,)),
+    ],
+)
+def test_without_a_generator_weights_are_chainers(ours: Any, stock: Any, arguments: Any) -> None:
+    x = rng().standard_normal((2, 3, 8, 8), np.float32)
+    drawn = []
+    for kind in (ours, stock):
+        np.random.seed(5)
+        link = kind(*arguments)
+        link(x)
+        drawn.append(link.W.array)
+    np.testing.assert_array_equal(*drawn)
+    assert np.abs(drawn[0]).max() > 0
 
 
 def test_weights_have_hes_and_lecuns_deviation() -> None:
@@ -151,4 +219,4 @@ def test_weights_have_hes_and_lecuns_deviation() -> None:
 def test_convolution_weights_lie_in_kernel_order() -> None:
     for link in (Convolution2D(3, 5, 3, rng=rng()), Convolution2D(None, 5, 3, rng=rng())):
         link(np.zeros((1, 3, 8, 8), np.float32))
-        assert link.W.array.transpose(2, 3, 1, 0).flags.c_contiguous
+        assert in_kernel_order(link.W.array)

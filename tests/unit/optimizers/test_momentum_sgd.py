@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgeddl.chainer_compat import chainer
-from edgeddl.optimizers import MomentumSGD, Segment, momentum_sgd
+from edgeddl.optimizers import MomentumSGD, Segment
 
 STEPS = 20
 
@@ -79,17 +79,6 @@ def test_nesterov_looks_ahead() -> None:
         gradients[...] = curvature * ours.parameters
         ours.update(rate)
     np.testing.assert_allclose(ours.parameters, w + momentum * step, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("block", [1, 7, 64, 999])
-def test_blocks_do_not_show_in_a_single_bit(monkeypatch, nesterov: bool, block: int) -> None:
-    segments = [Segment(0, 333, 1e-2), Segment(333, 1000, 0.0)]
-    whole = train(segments, nesterov=nesterov, rates=[0.1] * 5)
-    monkeypatch.setattr(momentum_sgd, "BLOCK_ELEMENTS", block)
-    parts = train(segments, nesterov=nesterov, rates=[0.1] * 5)
-    assert whole.parameters.tobytes() == parts.parameters.tobytes()
-    assert whole.velocity.tobytes() == parts.velocity.tobytes()
 
 
 def test_updates_in_place_and_leaves_gradients_and_gaps() -> None:

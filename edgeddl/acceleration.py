@@ -1,0 +1,131 @@
+"""A Chainer model that cannot be changed, on edgeddl's kernels."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from edgeddl import functions, links
+from edgeddl.chainer_compat import F, L, chainer
+from edgeddl.functions.node import stock
+from edgeddl.kernels.layout import kernel_order
+
+LINKS: dict[type, type] = {
+    L.Convolution2D: links.Convolution2D,
+    L.DepthwiseConvolution2D: links.DepthwiseConvolution2D,
+    L.BatchNormalization: links.BatchNormalization,
+    L.Linear: links.Linear,
+}
+# Chainer's functions that edgeddl has too, by name.
+SHARED = [name for name in functions.__all__ if hasattr(stock, name)]
+OURS: dict[Callable[..., Any], Callable[..., Any]] = {
+    getattr(stock, name): getattr(functions, name) for name in SHARED
+}
+
+
+def accelerate(model: Any) -> Any:
+    """Make a tree of Chainer's links compute with edgeddl's functions; returns the model itself.
+
+    Layers that are exactly Chainer's Convolution2D, DepthwiseConvolution2D, BatchNormalization and
+    Linear become edgeddl's, subclasses of them stay as they are. Functions that a link holds
+    (F.relu in a Sequential, a Classifier's loss) are replaced. For those that code looks up when it
+    runs, F.relu(h), the names in chainer.functions lead to edgeddl's functions while a chain of
+    this model is called, in the thread that calls it; anywhere else they are Chainer's. A name that
+    was imported by itself (from chainer.functions import relu) stays Chainer's.
+
+    Parameters are the same objects under the same names, so optimizers and files of parameters stay
+    valid; the weights of convolutions get another order in memory. As with all of edgeddl's
+    functions, there is no second derivative.
+    """
+    _install()
+    for link in model.links():
+        if type(link) in LINKS:
+            link.__class__ = LINKS[type(link)]
+        elif isinstance(link, (chainer.Chain, chainer.ChainList)):
+            link.__class__ = _redirecting(link.__class__)
+        for name, value in vars(link).items():
+            link.__dict__[name] = _ours(value)
+        if type(link) is links.Convolution2D and link.W.array is not None:
+            link.W.array = kernel_order(link.W.array)
+    return model
+
+
+def _ours(value: Any) -> Any:
+    """edgeddl's function for Chainer's, also within a partial call or the list of a Sequential."""
+    if isinstance(value, types.FunctionType):
+        return OURS.get(value, value)
+    if isinstance(value, functools.partial):
+        return functools.partial(_ours(value.func), *value.args, **value.keywords)
+    if isinstance(value, list):
+        value[:] = [_ours(element) for element in value]
+    return value
+
+
+class _Current(threading.local):
+    redirects = False
+
+
+_current = _Current()
+
+
+@contextmanager
+def _redirected() -> Iterator[None]:
+    """Within the block, names in chainer.functions lead to edgeddl's functions for this thread."""
+    previous, _current.redirects = _current.redirects, True
+    try:
+        yield
+    finally:
+        _current.redirects = previous
+
+
+class _Redirecting:
+    """In front of a chain's class: calls of the chain run redirected."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with _redirected():
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles: the class has no name to be found by, what is behind it has."""
+        _, _, kind, *_ = type(self).__mro__
+        return _rebuild, (kind,), self.__getstate__()
+
+
+@functools.cache
+def _redirecting(kind: Any) -> Any:
+    if issubclass(kind, _Redirecting):
+        return kind
+    return types.new_class(
+        kind.__name__,
+        (_Redirecting, kind),
+        exec_body=lambda body: body.update(__module__=kind.__module__, __doc__=kind.__doc__),
+    )
+
+
+def _rebuild(kind: Any) -> Any:
+    _install()
+    made = _redirecting(kind)
+    return made.__new__(made)
+
+
+@functools.cache
+def _install() -> None:
+    """Let names in chainer.functions lead to edgeddl's functions where redirected, once for all."""
+    for name in SHARED:
+        setattr(F, name, _switch(name, getattr(stock, name), getattr(functions, name)))
+
+
+def _switch(
+    name: str, chainers: Callable[..., Any], ours: Callable[..., Any]
+) -> Callable[..., Any]:
+    @functools.wraps(chainers)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (ours if _current.redirects else chainers)(*args, **kwargs)
+
+    call.__module__, call.__qualname__ = F.__name__, name  # where pickle finds it
+    OURS[call] = ours
+    return call

@@ -1,0 +1,64 @@
+/* The entry points: which algorithm computes what. */
+#include "convolution.h"
+
+static int is_depthwise(const conv *s) { return s->groups == s->c && s->c == s->k && s->groups > 1; }
+
+/* The convolution of gy that gives gx, for stride 1. */
+static conv turned_shape(const conv *s)
+{
+    conv t = *s;
+    t.h = s->out_h, t.w = s->out_w, t.c = s->k, t.k = s->c;
+    t.out_h = s->h, t.out_w = s->w;
+    t.ph = (s->kh - 1) * s->dy - s->ph, t.pw = (s->kw - 1) * s->dx - s->pw;
+    return t;
+}
+
+EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
+                                       const float *shift, const float *W, const float *bias,
+                                       float *y)
+{
+    const prologue before = {scale, shift};
+    if (winograd_fits(shape)) {
+        const weights w = {W, shape->c, shape->k, shape->k, 0};
+        const int result = winograd_forward(shape, x, before, &w, bias, y);
+        if (result != NOT_FINITE)
+            return result;
+    }
+    if (is_depthwise(shape) && !scale)
+        return depthwise_forward(shape, x, W, bias, y);
+    return direct_forward(shape, x, before, W, bias, y);
+}
+
+EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
+                                              float *gx)
+{
+    const conv turned = turned_shape(shape);
+    if (winograd_fits(shape) && winograd_fits(&turned)) {
+        const weights w = {W, shape->c, shape->k, shape->k, 1};
+        const int result = winograd_forward(&turned, gy, (prologue){NULL, NULL}, &w, NULL, gx);
+        if (result != NOT_FINITE)
+            return result;
+    }
+    if (is_depthwise(shape))
+        return depthwise_input_gradient(shape, gy, W, gx);
+    return direct_input_gradient(shape, gy, W, gx);
+}
+
+EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,
+                                               const float *scale, const float *shift,
+                                               const float *gy, float *gW)
+{
+    const prologue before = {scale, shift};
+    if (shape->n == 0) {
+        memset(gW, 0, (size_t)(shape->kh * shape->kw * shape->c / shape->groups * shape->k) * sizeof(float));
+        return DONE;
+    }
+    if (winograd_fits(shape)) {
+        const int result = winograd_weight_gradient(shape, x, before, gy, gW);
+        if (result != NOT_FINITE)
+            return result;
+    }
+    if (is_depthwise(shape) && !scale)
+        return depthwise_weight_gradient(shape, x, gy, gW);
+    return direct_weight_gradient(shape, x, before, gy, gW);
+}

@@ -1,0 +1,67 @@
+/* Convolution: shapes, and what its algorithms share.
+ *
+ *   n images, c channels of h x w pixels   ->   k channels of out_h x out_w pixels
+ *   x [n][h][w][c]    W [kh][kw][c/groups][k]    y [n][out_h][out_w][k]
+ *
+ * gx, gW and gy are gradients, of the same shapes. Gradients of x are themselves convolutions, of
+ * gy with the weights turned by 180 degrees and c and k exchanged.
+ */
+#ifndef EDGEDDL_CONVOLUTION_H
+#define EDGEDDL_CONVOLUTION_H
+
+#include "gemm.h"
+#include "threads.h"
+
+typedef struct {
+    long n, h, w, c, k;
+    long kh, kw, sy, sx, ph, pw, dy, dx; /* window, stride, padding, dilation */
+    long groups, out_h, out_w;
+} conv;
+
+/* What is done to x as it is read: max(x * scale + shift, 0) for each channel, if scale is given.
+ * A normalised and rectified activation need not exist in memory to be convolved. */
+typedef struct {
+    const float *scale, *shift;
+} prologue;
+
+ALWAYS_INLINE vec normalize(vec x, vec scale, vec shift) { return rectify(x * scale + shift); }
+
+/* The weights as the right-hand matrix of a product, in panels of TILE_COLUMNS columns.
+ * Forward, its rows are input channels c and its columns output channels k; turned, for the
+ * gradient of x, rows are k and columns c. */
+typedef struct {
+    const float *W;
+    long c, k;      /* of one group */
+    long row;       /* distance of two input channels in memory: k of all groups */
+    int turned;
+} weights;
+
+ALWAYS_INLINE long weight_rows(const weights *w) { return w->turned ? w->k : w->c; }
+
+ALWAYS_INLINE long weight_columns(const weights *w) { return w->turned ? w->c : w->k; }
+
+/* Rows first .. first + rows of one tap (position in the window) of the panel that begins at
+ * `column`, as [rows][TILE_COLUMNS]; zeros beyond the last column. */
+void pack_weights(const weights *w, long tap, long first, long rows, long column, float *panel);
+
+/* 3 x 3 windows with stride 1, by Winograd's algorithm. */
+int winograd_fits(const conv *shape);
+int winograd_forward(const conv *shape, const float *x, prologue before, const weights *w,
+                     const float *bias, float *y);
+int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
+                             float *gW);
+
+/* Any window, by products of gathered patches. */
+int direct_forward(const conv *shape, const float *x, prologue before, const float *W,
+                   const float *bias, float *y);
+int direct_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
+                           float *gW);
+int direct_input_gradient(const conv *shape, const float *gy, const float *W, float *gx);
+
+/* As many groups as channels. */
+int depthwise_forward(const conv *shape, const float *x, const float *W, const float *bias,
+                      float *y);
+int depthwise_weight_gradient(const conv *shape, const float *x, const float *gy, float *gW);
+int depthwise_input_gradient(const conv *shape, const float *gy, const float *W, float *gx);
+
+#endif

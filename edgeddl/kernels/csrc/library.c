@@ -1,0 +1,73 @@
+/* What the library says of itself and of the machine, and how memory is kept. */
+#include <limits.h>
+#include <malloc.h>
+#include <time.h>
+
+#include "simd.h"
+#include "threads.h"
+
+#ifdef __clang__
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+EXPORT const char *edgeddl_compiler(void) { return COMPILER; }
+
+/* Have malloc give memory that was freed back to the next caller instead of to the system.
+ *
+ * A step of training allocates the same large arrays as the one before. By default each would be
+ * mapped anew, and the system clears every page of it when it is first touched. */
+EXPORT void edgeddl_keep_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
+/* Independent sums, enough to hide the latency of a multiply-add (4 to 7 cycles, 2 a cycle), and
+ * few enough to stay in registers. */
+enum { SUMS = LANES == 16 ? 24 : 14 };
+enum { ROUNDS = 1 << 20, REPETITIONS = 20 };
+
+static void multiply_add(void *context, int part, int parts)
+{
+    float *results = context;
+    vec sums[SUMS], factor = splat(0.999f), addend = splat(0.001f * (float)(part + 1));
+    for (int i = 0; i < SUMS; i++)
+        sums[i] = splat((float)(i % parts));
+    for (int round = 0; round < ROUNDS; round++) {
+#pragma GCC unroll 24
+        for (int i = 0; i < SUMS; i++)
+            sums[i] = sums[i] * factor + addend;
+    }
+    vec total = {0};
+    for (int i = 0; i < SUMS; i++)
+        total += sums[i];
+    results[part] = total[0]; /* used, so that it is computed */
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* GFLOPS of multiply-adds that need no memory, the best of some repetitions. */
+EXPORT double edgeddl_measure_peak(int threads)
+{
+    float *results = workspace((size_t)threads);
+    double best = 1e9;
+    if (!results)
+        return 0;
+    for (int repetition = 0; repetition < REPETITIONS; repetition++) {
+        double start = seconds();
+        run_parts(multiply_add, results, threads);
+        double took = seconds() - start;
+        best = took < best ? took : best;
+    }
+    return 2e-9 * SUMS * LANES * ROUNDS * threads / best;
+}

@@ -1,0 +1,261 @@
+/* Batch normalisation of each channel over all rows (the pixels of all images):
+ *
+ *   y = x * scale + shift,   scale = gamma / sqrt(var + eps),   shift = beta - mean * scale
+ *
+ * or relu(y), or relu(y + residual). Backward, g is the gradient of y and
+ *
+ *   gbeta = sum g,   ggamma = sum g * (x - mean) / std,
+ *   gx = scale * (g - gbeta / rows - (x - mean) / std * ggamma / rows)
+ */
+#include <math.h>
+
+#include "rows.h"
+
+enum kind { PLAIN, RELU, RESIDUAL }; /* what follows the normalisation */
+
+typedef struct {
+    matrix m;
+    enum kind kind;
+    const float *x, *residual, *y, *gy;
+    const float *mean, *scale, *shift, *to_x, *to_all; /* of each channel */
+    float *out, *sums;
+} job;
+
+/* The one expression for y: by it backward finds again where the ReLU gave zero. */
+ALWAYS_INLINE vec normalized(const job *j, vec x, long c, long count)
+{
+    return x * load_some(j->scale + c, count) + load_some(j->shift + c, count);
+}
+
+/* The shift is that of the rounded scale: at x = mean, y is beta, however large the mean. */
+static void set_scale(long channels, const float *gamma, const float *beta, const float *mean,
+                      const float *var, double eps, float *scale, float *shift)
+{
+    for (long c = 0; c < channels; c++) {
+        scale[c] = (float)(gamma[c] / sqrt(var[c] + eps));
+        shift[c] = (float)(beta[c] - (double)mean[c] * scale[c]);
+    }
+}
+
+/* ---- forward ---- */
+
+enum { MOMENTS = 3 }; /* of a block: a point near its mean, and sums of deviations from there */
+
+ALWAYS_INLINE void sum_moments(const void *context, long first, long last, long c, long count,
+                               int vectors, float *sums)
+{
+    const job *j = context;
+    const long channels = j->m.channels;
+    vec near[GROUP] = {0}, drift[GROUP] = {0}, squares[GROUP] = {0};
+    for (long row = first; row < last; row++)
+        for (int v = 0; v < vectors; v++)
+            near[v] += load_some(j->x + row * channels + c + v * LANES, count);
+    for (int v = 0; v < vectors; v++)
+        near[v] *= splat(1 / (float)(last - first));
+    for (long row = first; row < last; row++)
+        for (int v = 0; v < vectors; v++) {
+            vec d = load_some(j->x + row * channels + c + v * LANES, count) - near[v];
+            drift[v] += d;
+            squares[v] += d * d;
+        }
+    for (int v = 0; v < vectors; v++) {
+        float *to = sums + c + v * LANES;
+        store_some(to, near[v], count);
+        store_some(to + channels, drift[v], count);
+        store_some(to + 2 * channels, squares[v], count);
+    }
+}
+
+static void moments_part(void *context, int part, int parts)
+{
+    const job j = *(const job *)context;
+    sum_blocks(&j.m, part, parts, sum_moments, &j, j.sums, MOMENTS);
+}
+
+/* Joins the blocks' moments by the update of Chan, Golub and LeVeque (1979). */
+static void join_moments(const matrix *m, const float *sums, double *total, float *mean, float *var)
+{
+    const long channels = m->channels;
+    double *means = total, *squares = total + channels;
+    for (long c = 0; c < channels; c++)
+        means[c] = squares[c] = 0;
+    for (long b = 0; b < m->blocks; b++, sums += MOMENTS * channels) {
+        const double before = (double)first_row(m, b), after = (double)first_row(m, b + 1);
+        const double n = after - before, weight = n / after, inverse = 1 / n;
+        for (long c = 0; c < channels; c++) {
+            const double drift = sums[channels + c];
+            const double delta = sums[c] + drift * inverse - means[c];
+            squares[c] += sums[2 * channels + c] - drift * drift * inverse;
+            squares[c] += delta * delta * before * weight;
+            means[c] += delta * weight;
+        }
+    }
+    for (long c = 0; c < channels; c++) {
+        const double variance = squares[c] / (double)m->rows;
+        mean[c] = (float)means[c];
+        var[c] = variance < 0 ? 0 : (float)variance;
+    }
+}
+
+ALWAYS_INLINE void apply(const void *context, long i, long c, long count)
+{
+    const job *j = context;
+    vec y = normalized(j, load_some(j->x + i, count), c, count);
+    if (j->kind == RESIDUAL)
+        y += load_some(j->residual + i, count);
+    store_some(j->out + i, j->kind == PLAIN ? y : rectify(y), count);
+}
+
+static void apply_part(void *context, int part, int parts)
+{
+    const job j = *(const job *)context;
+    each_vector(&j.m, part, parts, apply, &j);
+}
+
+EXPORT int edgeddl_batch_normalization_inference(long rows, long channels, const float *x,
+                                                 const float *gamma, const float *beta,
+                                                 const float *mean, const float *var, double eps,
+                                                 int relu, const float *residual, float *y)
+{
+    float *scale = workspace((size_t)(2 * channels));
+    if (!scale)
+        return OUT_OF_MEMORY;
+    float *shift = scale + channels;
+    set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
+    job j = {.m = matrix_of(rows, channels), .kind = residual ? RESIDUAL : relu ? RELU : PLAIN,
+             .x = x, .residual = residual, .scale = scale, .shift = shift, .out = y};
+    run_blocks(&j.m, apply_part, &j);
+    return DONE;
+}
+
+EXPORT int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x,
+                                                  float *mean, float *var)
+{
+    matrix m = matrix_of(rows, channels);
+    double *total = (double *)workspace((size_t)((4 + MOMENTS * m.blocks) * channels));
+    if (!total)
+        return OUT_OF_MEMORY;
+    job j = {.m = m, .x = x, .sums = (float *)(total + 2 * channels)};
+    run_blocks(&m, moments_part, &j);
+    join_moments(&m, j.sums, total, mean, var);
+    return DONE;
+}
+
+/* ---- backward ---- */
+
+/* g: gy where the ReLU, if there is one, was above zero; with a residual y was kept. */
+ALWAYS_INLINE vec gradient(const job *j, vec x, long i, long c, long count)
+{
+    vec gy = load_some(j->gy + i, count), zero = {0};
+    if (j->kind == PLAIN)
+        return gy;
+    vec y = j->kind == RELU ? normalized(j, x, c, count) : load_some(j->y + i, count);
+    return choose(y > zero, gy, zero);
+}
+
+enum { GRADIENTS = 2 }; /* sums of a block: g * (x - mean), and g */
+
+ALWAYS_INLINE void sum_gradients(const void *context, long first, long last, long c, long count,
+                                 int vectors, float *sums)
+{
+    const job *j = context;
+    const long channels = j->m.channels;
+    vec to_gamma[GROUP] = {0}, to_beta[GROUP] = {0};
+    for (long row = first; row < last; row++)
+        for (int v = 0; v < vectors; v++) {
+            const long channel = c + v * LANES, i = row * channels + channel;
+            vec x = load_some(j->x + i, count), g = gradient(j, x, i, channel, count);
+            to_gamma[v] += g * (x - load_some(j->mean + channel, count));
+            to_beta[v] += g;
+            if (j->kind == RESIDUAL)
+                store_some(j->out + i, g, count);
+        }
+    for (int v = 0; v < vectors; v++) {
+        store_some(sums + c + v * LANES, to_gamma[v], count);
+        store_some(sums + channels + c + v * LANES, to_beta[v], count);
+    }
+}
+
+static void gradients_part(void *context, int part, int parts)
+{
+    const job j = *(const job *)context;
+    sum_blocks(&j.m, part, parts, sum_gradients, &j, j.sums, GRADIENTS);
+}
+
+static int parameter_gradients(job *j, const float *gamma, const float *beta, const float *var,
+                               double eps, float *ggamma, float *gbeta)
+{
+    const long channels = j->m.channels;
+    double *total = (double *)workspace((size_t)((6 + GRADIENTS * j->m.blocks) * channels));
+    if (!total)
+        return OUT_OF_MEMORY;
+    float *scale = (float *)(total + 2 * channels), *shift = scale + channels;
+    if (j->kind == RELU)
+        set_scale(channels, gamma, beta, j->mean, var, eps, scale, shift);
+    j->scale = scale, j->shift = shift, j->sums = shift + channels;
+    run_blocks(&j->m, gradients_part, j);
+    join_sums(&j->m, j->sums, GRADIENTS, total);
+    for (long c = 0; c < channels; c++) {
+        ggamma[c] = (float)(total[c] / sqrt(var[c] + eps));
+        gbeta[c] = (float)total[channels + c];
+    }
+    return DONE;
+}
+
+EXPORT int edgeddl_batch_normalization_parameter_gradients(
+    long rows, long channels, const float *x, const float *gy, const float *gamma,
+    const float *beta, const float *mean, const float *var, double eps, int relu, float *ggamma,
+    float *gbeta)
+{
+    job j = {.m = matrix_of(rows, channels), .kind = relu ? RELU : PLAIN, .x = x, .gy = gy,
+             .mean = mean};
+    return parameter_gradients(&j, gamma, beta, var, eps, ggamma, gbeta);
+}
+
+EXPORT int edgeddl_batch_normalization_residual_gradients(long rows, long channels, const float *x,
+                                                          const float *y, const float *gy,
+                                                          const float *mean, const float *var,
+                                                          double eps, float *g, float *ggamma,
+                                                          float *gbeta)
+{
+    job j = {.m = matrix_of(rows, channels), .kind = RESIDUAL, .x = x, .y = y, .gy = gy,
+             .mean = mean, .out = g};
+    return parameter_gradients(&j, NULL, NULL, var, eps, ggamma, gbeta);
+}
+
+/* gx = scale * (g + to_all + (x - mean) * to_x) */
+ALWAYS_INLINE void input_gradient(const void *context, long i, long c, long count)
+{
+    const job *j = context;
+    vec x = load_some(j->x + i, count), g = gradient(j, x, i, c, count);
+    vec from_x = (x - load_some(j->mean + c, count)) * load_some(j->to_x + c, count);
+    vec sum = g + load_some(j->to_all + c, count) + from_x;
+    store_some(j->out + i, sum * load_some(j->scale + c, count), count);
+}
+
+static void input_gradient_part(void *context, int part, int parts)
+{
+    const job j = *(const job *)context;
+    each_vector(&j.m, part, parts, input_gradient, &j);
+}
+
+EXPORT int edgeddl_batch_normalization_input_gradient(
+    long rows, long channels, const float *x, const float *gy, const float *gamma,
+    const float *beta, const float *mean, const float *var, double eps, const float *ggamma,
+    const float *gbeta, int relu, float *gx)
+{
+    float *scale = workspace((size_t)(4 * channels));
+    if (!scale)
+        return OUT_OF_MEMORY;
+    float *shift = scale + channels, *to_x = shift + channels, *to_all = to_x + channels;
+    set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
+    for (long c = 0; c < channels; c++) {
+        to_x[c] = (float)(-ggamma[c] / (sqrt(var[c] + eps) * (double)rows));
+        to_all[c] = (float)(-gbeta[c] / (double)rows);
+    }
+    job j = {.m = matrix_of(rows, channels), .kind = relu ? RELU : PLAIN, .x = x, .gy = gy,
+             .mean = mean, .scale = scale, .shift = shift, .to_x = to_x, .to_all = to_all,
+             .out = gx};
+    run_blocks(&j.m, input_gradient_part, &j);
+    return DONE;
+}

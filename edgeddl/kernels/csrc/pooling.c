@@ -1,0 +1,130 @@
+/* Max pooling and average pooling. Images are [n][h][w][c]. */
+#include <math.h>
+
+#include "simd.h"
+#include "threads.h"
+
+typedef struct {
+    long n, h, w, c;
+    long kh, kw, sy, sx, ph, pw; /* window, stride, padding */
+    long out_h, out_w;
+} pooling;
+
+typedef struct {
+    pooling shape;
+    int largest; /* max pooling; else average pooling, for which padding counts as zeros */
+    const float *x, *y, *gy;
+    float *out;
+} job;
+
+ALWAYS_INLINE vec larger(vec a, vec b) /* NaN if one of them is, as in NumPy */
+{
+    return choose((b > a) | (b != b), b, a);
+}
+
+/* `count` channels of window (i, j) of an image. */
+ALWAYS_INLINE vec reduce(const pooling *s, const float *image, long i, long j, long count,
+                         int largest)
+{
+    const long top = i * s->sy - s->ph, left = j * s->sx - s->pw;
+    const long bottom = min_long(top + s->kh, s->h), right = min_long(left + s->kw, s->w);
+    vec result = largest ? splat(-INFINITY) : (vec){0};
+    for (long y = max_long(top, 0); y < bottom; y++)
+        for (long x = max_long(left, 0); x < right; x++) {
+            vec pixel = load_some(image + (y * s->w + x) * s->c, count);
+            result = largest ? larger(result, pixel) : result + pixel;
+        }
+    return largest ? result : result / splat((float)(s->kh * s->kw));
+}
+
+ALWAYS_INLINE void forward(const job *job, int part, int parts, int largest)
+{
+    const pooling s = job->shape;
+    const long last = share(s.n * s.out_h, part + 1, parts);
+    for (long row = share(s.n * s.out_h, part, parts); row < last; row++) {
+        const float *image = job->x + row / s.out_h * s.h * s.w * s.c;
+        const long i = row % s.out_h;
+        for (long j = 0; j < s.out_w; j++) {
+            float *y = job->out + (row * s.out_w + j) * s.c;
+            long c = 0;
+            for (; c + LANES <= s.c; c += LANES)
+                store(y + c, reduce(&s, image + c, i, j, LANES, largest));
+            if (c < s.c)
+                store_part(y + c, reduce(&s, image + c, i, j, s.c - c, largest), s.c - c);
+        }
+    }
+}
+
+static void forward_part(void *context, int part, int parts)
+{
+    const job *job = context;
+    if (job->largest)
+        forward(job, part, parts, 1);
+    else
+        forward(job, part, parts, 0);
+}
+
+/* Adds the gradient of window (i, j) to that of the image: to each pixel its share of gy, or gy to
+ * the first that equals the maximum, which may lie in the padding, where all is -infinity. */
+ALWAYS_INLINE void spread(const pooling *s, const float *image, long i, long j, vec peak, vec gy,
+                          float *gradient, long count, int largest)
+{
+    const long top = i * s->sy - s->ph, left = j * s->sx - s->pw;
+    ivec undecided = peak == peak;
+    for (long y = top; y < top + s->kh; y++)
+        for (long x = left; x < left + s->kw; x++) {
+            if (y < 0 || y >= s->h || x < 0 || x >= s->w) {
+                undecided &= peak != splat(-INFINITY);
+                continue;
+            }
+            const long at = (y * s->w + x) * s->c;
+            vec g = gy;
+            if (largest) {
+                const ivec wins = undecided & (load_some(image + at, count) == peak);
+                undecided &= ~wins;
+                g = choose(wins, gy, (vec){0});
+            }
+            store_some(gradient + at, load_some(gradient + at, count) + g, count);
+        }
+}
+
+/* Windows may overlap: an image is one thread's. */
+static void backward_part(void *context, int part, int parts)
+{
+    const job *job = context;
+    const pooling s = job->shape;
+    const long windows = s.out_h * s.out_w, size = s.h * s.w * s.c;
+    const vec area = splat((float)(s.kh * s.kw));
+    for (long n = share(s.n, part, parts); n < share(s.n, part + 1, parts); n++) {
+        float *gradient = job->out + n * size;
+        memset(gradient, 0, (size_t)size * sizeof(float));
+        for (long at = 0; at < windows * s.c; at += s.c) {
+            const long i = at / s.c / s.out_w, j = at / s.c % s.out_w;
+            for (long c = 0; c < s.c; c += LANES) {
+                const long count = min_long(LANES, s.c - c), from = n * windows * s.c + at + c;
+                vec gy = load_some(job->gy + from, count);
+                if (job->largest)
+                    spread(&s, job->x + n * size + c, i, j, load_some(job->y + from, count), gy,
+                           gradient + c, count, 1);
+                else
+                    spread(&s, NULL, i, j, (vec){0}, gy / area, gradient + c, count, 0);
+            }
+        }
+    }
+}
+
+EXPORT int edgeddl_pooling_forward(const pooling *s, int largest, const float *x, float *y)
+{
+    job job = {.shape = *s, .largest = largest, .x = x, .out = y};
+    run_parts(forward_part, &job, parts_for(s->n * s->out_h, s->out_w * s->c * s->kh * s->kw));
+    return DONE;
+}
+
+/* x and y are needed for max pooling alone. */
+EXPORT int edgeddl_pooling_backward(const pooling *s, int largest, const float *x, const float *y,
+                                    const float *gy, float *gx)
+{
+    job job = {.shape = *s, .largest = largest, .x = x, .y = y, .gy = gy, .out = gx};
+    run_parts(backward_part, &job, parts_for(s->n, s->out_h * s->out_w * s->c * s->kh * s->kw));
+    return DONE;
+}

@@ -1,0 +1,217 @@
+#include "threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* A worker that has just worked is likely to be called again at once: it looks for work so many
+ * times (some 50 microseconds) before it sleeps. */
+enum { LOOKS_BEFORE_SLEEP = 2000, LOOKS_BEFORE_YIELD = 20000 };
+/* About 10 microseconds of work, the price of waking a thread. */
+enum { SMALLEST_PART = 1 << 14 };
+enum { MOST_THREADS = 256 };
+
+static struct {
+    pthread_mutex_t in_use; /* by one caller at a time; others do their parts themselves */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    atomic_int threads;    /* wanted */
+    atomic_int running;    /* workers there are */
+    atomic_uint round;     /* counts the calls: workers wait for it to change */
+    atomic_int unfinished; /* workers that have not finished this round */
+    atomic_int sleeping;
+    part_function *run;
+    void *context;
+    int parts;
+} pool = {
+    .in_use = PTHREAD_MUTEX_INITIALIZER,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .changed = PTHREAD_COND_INITIALIZER,
+    .threads = 1,
+};
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static unsigned wait_for_round(unsigned seen)
+{
+    for (int look = 0; look < LOOKS_BEFORE_SLEEP; look++) {
+        if (atomic_load(&pool.round) != seen)
+            return atomic_load(&pool.round);
+        pause_briefly();
+    }
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.sleeping, 1);
+    while (atomic_load(&pool.round) == seen)
+        pthread_cond_wait(&pool.changed, &pool.lock);
+    atomic_fetch_sub(&pool.sleeping, 1);
+    pthread_mutex_unlock(&pool.lock);
+    return atomic_load(&pool.round);
+}
+
+struct worker {
+    int number;
+    unsigned round;
+};
+
+static void *work(void *argument)
+{
+    struct worker self = *(struct worker *)argument;
+    free(argument);
+    for (;;) {
+        self.round = wait_for_round(self.round);
+        part_function *run = pool.run;
+        if (run && self.number < pool.parts)
+            run(pool.context, self.number, pool.parts);
+        atomic_fetch_sub(&pool.unfinished, 1);
+        if (!run) /* the pool is being closed */
+            return NULL;
+    }
+}
+
+static void start_round(part_function *run, void *context, int parts)
+{
+    pool.run = run;
+    pool.context = context;
+    pool.parts = parts;
+    atomic_store(&pool.unfinished, atomic_load(&pool.running));
+    atomic_fetch_add(&pool.round, 1);
+    if (atomic_load(&pool.sleeping)) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_broadcast(&pool.changed);
+        pthread_mutex_unlock(&pool.lock);
+    }
+}
+
+static void wait_for_workers(void)
+{
+    for (int look = 0; atomic_load(&pool.unfinished); look++)
+        if (look < LOOKS_BEFORE_YIELD)
+            pause_briefly();
+        else
+            sched_yield();
+}
+
+static void forget_workers(void) /* a forked child has none */
+{
+    atomic_store(&pool.running, 0);
+    atomic_store(&pool.sleeping, 0);
+    pthread_mutex_init(&pool.in_use, NULL);
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.changed, NULL);
+}
+
+static void start_workers(int wanted)
+{
+    static int prepared_to_fork = 0;
+    if (!prepared_to_fork)
+        prepared_to_fork = !pthread_atfork(NULL, NULL, forget_workers);
+    for (int number = atomic_load(&pool.running) + 1; number <= wanted; number++) {
+        struct worker *argument = malloc(sizeof *argument);
+        pthread_t thread;
+        if (!argument)
+            return;
+        *argument = (struct worker){number, atomic_load(&pool.round)};
+        if (pthread_create(&thread, NULL, work, argument)) {
+            free(argument);
+            return; /* fewer workers do it too */
+        }
+        pthread_detach(thread);
+        atomic_fetch_add(&pool.running, 1);
+    }
+}
+
+void run_parts(part_function *run, void *context, int parts)
+{
+    int rest = 0;
+    if (parts > 1 && !pthread_mutex_trylock(&pool.in_use)) {
+        if (atomic_load(&pool.running) < parts - 1)
+            start_workers(parts - 1);
+        rest = 1 + atomic_load(&pool.running);
+        start_round(run, context, parts);
+        run(context, 0, parts);
+        for (; rest < parts; rest++) /* threads that could not be started */
+            run(context, rest, parts);
+        wait_for_workers();
+        pthread_mutex_unlock(&pool.in_use);
+        return;
+    }
+    for (; rest < parts; rest++)
+        run(context, rest, parts);
+}
+
+int thread_count(void) { return atomic_load(&pool.threads); }
+
+int parts_for(long pieces, long work)
+{
+    long parts = thread_count(), most = pieces * work / SMALLEST_PART;
+    if (parts > pieces)
+        parts = pieces;
+    if (parts > most)
+        parts = most;
+    return parts > 1 ? (int)parts : 1;
+}
+
+EXPORT void edgeddl_set_threads(int threads)
+{
+    if (threads < 1)
+        threads = 1;
+    if (threads > MOST_THREADS)
+        threads = MOST_THREADS;
+    pthread_mutex_lock(&pool.in_use);
+    if (atomic_load(&pool.running) > threads - 1) {
+        start_round(NULL, NULL, 0);
+        wait_for_workers();
+        atomic_store(&pool.running, 0);
+    }
+    atomic_store(&pool.threads, threads);
+    pthread_mutex_unlock(&pool.in_use);
+}
+
+EXPORT int edgeddl_get_threads(void) { return thread_count(); }
+
+/* Workspaces: one a thread, grown when more is asked for, freed when the thread ends. */
+
+struct space {
+    size_t floats;
+    float *memory;
+};
+
+static pthread_key_t space_key;
+static pthread_once_t space_once = PTHREAD_ONCE_INIT;
+
+static void free_space(void *argument)
+{
+    struct space *space = argument;
+    free(space->memory);
+    free(space);
+}
+
+static void make_space_key(void) { pthread_key_create(&space_key, free_space); }
+
+float *workspace(size_t floats)
+{
+    pthread_once(&space_once, make_space_key);
+    struct space *space = pthread_getspecific(space_key);
+    if (!space) {
+        space = calloc(1, sizeof *space);
+        if (!space || pthread_setspecific(space_key, space))
+            return NULL;
+    }
+    if (space->floats < floats) {
+        void *memory = NULL;
+        free(space->memory);
+        *space = (struct space){0, NULL};
+        if (posix_memalign(&memory, 64, floats * sizeof(float)))
+            return NULL;
+        *space = (struct space){floats, memory};
+    }
+    return space->memory;
+}

@@ -1,0 +1,34 @@
+/* A small pool of threads, and memory that kernels keep from call to call.
+ *
+ * Work is cut into `parts` beforehand, the same way every time: results do not depend on timing.
+ */
+#ifndef EDGEDDL_THREADS_H
+#define EDGEDDL_THREADS_H
+
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* What kernels return. */
+/* NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use the plain one. */
+enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
+
+typedef void part_function(void *context, int part, int parts);
+
+/* How many threads there are, the caller's included. */
+int thread_count(void);
+
+/* Calls run(context, part, parts) for every part, at the same time where threads are free. */
+void run_parts(part_function *run, void *context, int parts);
+
+/* Parts for so many pieces of work, of `work` numbers each: a part for each thread, but none so
+ * small that waking a thread costs more than it does. */
+int parts_for(long pieces, long work);
+
+/* The first of `count` pieces for this part; those of part + 1 begin where its end. */
+static inline long share(long count, int part, int parts) { return count * part / parts; }
+
+/* Memory of this thread, aligned to 64 bytes, valid until the thread asks again; NULL if none. */
+float *workspace(size_t floats);
+
+#endif

@@ -1,0 +1,187 @@
+/* Gradient of the weights of a 3 x 3 convolution by Winograd's algorithm.
+ *
+ * Inputs and gradients of the outputs are transformed to V, 36 planes of [tiles][c], and Y, 36
+ * planes of [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives, [c][k],
+ * is transformed to 3 x 3 gradients chunk by chunk. As the last step is linear, it is done for each
+ * block of tiles, and sums over all tiles need only the room of the gradient itself.
+ *
+ * With few channels each thread sums over tiles of its own, and the sums are added up in the end.
+ * With many channels threads transform a block of tiles together, then each computes some chunks.
+ */
+#include "winograd_tiles.h"
+
+enum { BLOCK_TILES = 128 };
+enum { CHUNK_ROWS = 24 };             /* input channels of a chunk, whose columns are a panel */
+enum { LARGEST_PRIVATE = 128 * 128 }; /* c * k up to which each thread has a gradient of its own */
+
+typedef struct {
+    const conv *shape;
+    grid tiles;
+    images x, gy;
+    float *gW;
+    long most;         /* tiles of a block */
+    long first, count; /* those of the block that is shared */
+    planes V, Y;
+    float *own; /* workspace of the parts, own_floats each */
+    long own_floats;
+    int add, finite;
+} gradient;
+
+static long gradient_floats(const conv *shape) { return TAPS * TAPS * shape->c * shape->k; }
+
+/* 3 x 3 gradients from the sums of 36 planes; tells whether they are finite. */
+static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k, long columns,
+                       float *gW, int add)
+{
+    vec finite = {0};
+    for (long row = 0; row < rows; row++)
+        for (long column = 0; column < columns; column += LANES) {
+            vec in[PLANES], out[TAPS * TAPS];
+#pragma GCC unroll 36
+            for (int plane = 0; plane < PLANES; plane++)
+                in[plane] = load(sums.first + plane * sums.plane + row * sums.row + column);
+            both_ways(weight_gradient_one_way, POINTS, TAPS, in, out);
+#pragma GCC unroll 9
+            for (int tap = 0; tap < TAPS * TAPS; tap++) {
+                float *target = gW + (tap * shape->c + c + row) * shape->k + k + column;
+                const long count = columns - column;
+                const vec sum = add ? load_some(target, count) + out[tap] : out[tap];
+                store_some(target, sum, count);
+                finite += sum - sum; /* zero, or NaN */
+            }
+        }
+    return finite;
+}
+
+/* Chunks from .. to of the gradient for `count` tiles. A chunk is CHUNK_ROWS x TILE_COLUMNS. */
+static void compute_chunks(gradient *job, planes V, planes Y, long count, long from, long to,
+                           float *memory, float *gW, int add)
+{
+    const long c = job->shape->c, k = job->shape->k, across = ceil_div(c, CHUNK_ROWS);
+    const planes sums = make_planes(memory, CHUNK_ROWS, TILE_COLUMNS, 0);
+    vec finite = {0};
+    for (long chunk = from; chunk < to; chunk++) {
+        const long column = chunk / across * TILE_COLUMNS;
+        const long columns = min_long(k - column, TILE_COLUMNS);
+        const long row = c * (chunk % across) / across;
+        const long rows = c * (chunk % across + 1) / across - row;
+        for (int plane = 0; plane < PLANES; plane++) {
+            const product m = {
+                .depth = count,
+                .a = V.first + plane * V.plane + row, .a_row = 1, .a_depth = V.row,
+                .b = Y.first + plane * Y.plane + column, .b_depth = Y.row,
+                .c = sums.first + plane * sums.plane, .c_row = sums.row,
+            };
+            multiply(&m, rows, columns);
+        }
+        finite += write_chunk(job->shape, sums, row, rows, column, columns, gW, add);
+    }
+    for (int lane = 0; lane < LANES; lane++)
+        if (finite[lane] != 0)
+            __atomic_store_n(&job->finite, 0, __ATOMIC_RELAXED);
+}
+
+static long chunk_count(const conv *shape)
+{
+    return ceil_div(shape->c, CHUNK_ROWS) * ceil_div(shape->k, TILE_COLUMNS);
+}
+
+static long sums_floats(void) { return round_up(planes_floats(CHUNK_ROWS, TILE_COLUMNS, 0), PADDING); }
+
+/* Few channels. */
+
+static long own_tiles(const conv *shape)
+{
+    const long fit = L2_BYTES / 2 / (long)sizeof(float) / PLANES / (shape->c + shape->k);
+    return min_long(max_long(fit, 24), BLOCK_TILES);
+}
+
+static void gradient_of_own_tiles(void *context, int part, int parts)
+{
+    gradient *job = context;
+    const conv *shape = job->shape;
+    const long first = share(job->tiles.count, part, parts), most = job->most;
+    const long end = share(job->tiles.count, part + 1, parts), blocks = ceil_div(end - first, most);
+    float *memory = job->own + part * job->own_floats;
+    float *gW = part ? memory : job->gW;
+    memory += gradient_floats(shape);
+    const planes V = make_planes(memory, most, shape->c, PADDING);
+    memory += planes_floats(most, shape->c, PADDING);
+    const planes Y = make_planes(memory, most, shape->k, PADDING);
+    memory += planes_floats(most, shape->k, PADDING);
+    for (long block = 0; block < blocks; block++) {
+        const long from = first + (end - first) * block / blocks;
+        const long count = first + (end - first) * (block + 1) / blocks - from;
+        transform_inputs(&job->x, shape, &job->tiles, from, count, 0, V);
+        transform_gradients(&job->gy, &job->tiles, from, count, 0, Y);
+        compute_chunks(job, V, Y, count, 0, chunk_count(shape), memory, gW, block > 0);
+    }
+}
+
+static void add_up(gradient *job, int parts)
+{
+    const long length = gradient_floats(job->shape);
+    for (int part = 1; part < parts; part++) {
+        const float *other = job->own + part * job->own_floats;
+        for (long i = 0; i < length; i++)
+            job->gW[i] += other[i];
+    }
+}
+
+/* Many channels. */
+
+static void transform_shared_tiles(void *context, int part, int parts)
+{
+    gradient *job = context;
+    const long from = share(job->count, part, parts), count = share(job->count, part + 1, parts) - from;
+    transform_inputs(&job->x, job->shape, &job->tiles, job->first + from, count, from, job->V);
+    transform_gradients(&job->gy, &job->tiles, job->first + from, count, from, job->Y);
+}
+
+static void compute_own_chunks(void *context, int part, int parts)
+{
+    gradient *job = context;
+    const long chunks = chunk_count(job->shape);
+    compute_chunks(job, job->V, job->Y, job->count, share(chunks, part, parts),
+                   share(chunks, part + 1, parts), job->own + part * job->own_floats, job->gW,
+                   job->add);
+}
+
+int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
+                             float *gW)
+{
+    const long c = shape->c, k = shape->k, channels = max_long(c, k);
+    gradient job = {.shape = shape, .tiles = tile_grid(shape), .gW = gW, .finite = 1};
+    const int private = c * k <= LARGEST_PRIVATE;
+    const long tiles = min_long(job.tiles.count, private ? own_tiles(shape) : BLOCK_TILES);
+    job.most = tiles;
+    const int parts = private ? parts_for(job.tiles.count / 8, 8 * PLANES * c * k)
+                              : parts_for(chunk_count(shape), tiles * PLANES * CHUNK_ROWS * TILE_COLUMNS);
+    const long v = planes_floats(tiles, c, PADDING), y = planes_floats(tiles, k, PADDING);
+    job.own_floats = sums_floats() + (private ? gradient_floats(shape) + v + y : 0);
+    job.own_floats = round_up(job.own_floats, PADDING);
+    const long nothing = round_up(channels, PADDING), shared = private ? 0 : round_up(v + y, PADDING);
+    float *memory = workspace((size_t)(nothing + shared + parts * job.own_floats));
+    if (!memory)
+        return OUT_OF_MEMORY;
+    memset(memory, 0, (size_t)channels * sizeof(float));
+    job.x = (images){x, shape->h, shape->w, c, before, memory};
+    job.gy = (images){gy, shape->out_h, shape->out_w, k, {NULL, NULL}, memory};
+    job.own = memory + nothing + shared;
+    if (private) {
+        run_parts(gradient_of_own_tiles, &job, parts);
+        add_up(&job, parts);
+        return job.finite ? DONE : NOT_FINITE;
+    }
+    job.V = make_planes(memory + nothing, tiles, c, PADDING);
+    job.Y = make_planes(memory + nothing + v, tiles, k, PADDING);
+    const long blocks = ceil_div(job.tiles.count, tiles);
+    for (long block = 0; block < blocks; block++) {
+        job.first = job.tiles.count * block / blocks;
+        job.count = job.tiles.count * (block + 1) / blocks - job.first;
+        job.add = block > 0;
+        run_parts(transform_shared_tiles, &job, parts);
+        run_parts(compute_own_chunks, &job, parts);
+    }
+    return job.finite ? DONE : NOT_FINITE;
+}

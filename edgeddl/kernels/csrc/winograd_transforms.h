@@ -1,0 +1,102 @@
+/* The algebra of Winograd's convolution F(4 x 4, 3 x 3).
+ *
+ * In one dimension, four outputs of a filter with three taps are products of polynomials: evaluated
+ * at the points 0, +-sqrt(1/2), +-sqrt(2) and infinity, multiplied point by point (6 instead of 12
+ * multiplications), and interpolated. In two dimensions the same is done along both axes: 36
+ * multiplications instead of 144.
+ *
+ *   y  = A' [ (G g G') * (B' d B) ] A      4 x 4 outputs from 6 x 6 inputs d and 3 x 3 weights g
+ *   gW = G' [ (B' d B) * (A gy A') ] G     3 x 3 gradients, summed over all tiles
+ *
+ * With p = sqrt(1/2) and q = sqrt(2): p q = 1, the rows of G are (1, t, t^2) / N(t) for each point
+ * t, those of A (1, t, t^2, t^3), those of B the coefficients of the polynomial that is zero at all
+ * other points. These points have a third of the rounding error of the usual 0, +-1, +-2.
+ */
+#ifndef EDGEDDL_WINOGRAD_TRANSFORMS_H
+#define EDGEDDL_WINOGRAD_TRANSFORMS_H
+
+#include "simd.h"
+
+enum { OUTPUTS = 4, TAPS = 3, POINTS = 6, PLANES = POINTS * POINTS };
+
+#define P 0.70710678f /* sqrt(1/2) */
+#define Q 1.41421356f /* sqrt(2) */
+
+typedef void one_way(const vec *in, vec *out);
+
+ALWAYS_INLINE void input_one_way(const vec *d, vec *t) /* B' */
+{
+    const vec even_p = d[4] - 2.0f * d[2], odd_p = P * d[3] - Q * d[1];
+    const vec even_q = d[4] - 0.5f * d[2], odd_q = Q * d[3] - P * d[1];
+    t[0] = d[0] + d[4] - 2.5f * d[2];
+    t[1] = even_p + odd_p;
+    t[2] = even_p - odd_p;
+    t[3] = even_q + odd_q;
+    t[4] = even_q - odd_q;
+    t[5] = d[1] + d[5] - 2.5f * d[3];
+}
+
+ALWAYS_INLINE void output_one_way(const vec *m, vec *y) /* A' */
+{
+    const vec sum_p = m[1] + m[2], difference_p = m[1] - m[2];
+    const vec sum_q = m[3] + m[4], difference_q = m[3] - m[4];
+    y[0] = m[0] + sum_p + sum_q;
+    y[1] = P * difference_p + Q * difference_q;
+    y[2] = 0.5f * sum_p + 2.0f * sum_q;
+    y[3] = (0.5f * P) * difference_p + (2.0f * Q) * difference_q + m[5];
+}
+
+ALWAYS_INLINE void gradient_one_way(const vec *gy, vec *t) /* A */
+{
+    const vec even_p = gy[0] + 0.5f * gy[2], odd_p = P * gy[1] + (0.5f * P) * gy[3];
+    const vec even_q = gy[0] + 2.0f * gy[2], odd_q = Q * gy[1] + (2.0f * Q) * gy[3];
+    t[0] = gy[0];
+    t[1] = even_p + odd_p;
+    t[2] = even_p - odd_p;
+    t[3] = even_q + odd_q;
+    t[4] = even_q - odd_q;
+    t[5] = gy[3];
+}
+
+ALWAYS_INLINE void weights_one_way(const vec *g, vec *t) /* G */
+{
+    const vec even_p = (-2.0f / 3) * g[0] - (1.0f / 3) * g[2], odd_p = (-2.0f / 3 * P) * g[1];
+    const vec even_q = (1.0f / 6) * g[0] + (1.0f / 3) * g[2], odd_q = (1.0f / 6 * Q) * g[1];
+    t[0] = g[0];
+    t[1] = even_p + odd_p;
+    t[2] = even_p - odd_p;
+    t[3] = even_q + odd_q;
+    t[4] = even_q - odd_q;
+    t[5] = g[2];
+}
+
+ALWAYS_INLINE void weight_gradient_one_way(const vec *m, vec *g) /* G' */
+{
+    const vec sum_p = (-2.0f / 3) * (m[1] + m[2]), sum_q = (1.0f / 6) * (m[3] + m[4]);
+    g[0] = m[0] + sum_p + sum_q;
+    g[1] = (-2.0f / 3 * P) * (m[1] - m[2]) + (1.0f / 6 * Q) * (m[3] - m[4]);
+    g[2] = 0.5f * sum_p + 2.0f * sum_q + m[5];
+}
+
+/* in, [from][from], to out, [to][to]: along the columns, then along the rows. */
+ALWAYS_INLINE void both_ways(one_way transform, const int from, const int to, const vec *in,
+                             vec *out)
+{
+    vec half[PLANES];
+#pragma GCC unroll 6
+    for (int j = 0; j < from; j++) {
+        vec column[POINTS], result[POINTS];
+#pragma GCC unroll 6
+        for (int i = 0; i < from; i++)
+            column[i] = in[i * from + j];
+        transform(column, result);
+#pragma GCC unroll 6
+        for (int i = 0; i < to; i++)
+            half[i * from + j] = result[i];
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < to; i++)
+        transform(half + i * from, out + i * to);
+}
+
+#endif

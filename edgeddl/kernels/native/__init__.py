@@ -1,0 +1,67 @@
+"""The kernels in C. Importing this raises NativeKernelsUnavailable where there is no library.
+
+They take any strides and give channels-last results, as the reference's; nothing is checked here.
+"""
+
+from edgeddl.kernels.native.convolution import (
+    convolution_forward,
+    convolution_input_gradient,
+    convolution_weight_gradient,
+)
+from edgeddl.kernels.native.elementwise import add, channel_sums, relu_backward, relu_forward
+from edgeddl.kernels.native.half import decode_half, encode_half
+from edgeddl.kernels.native.library import describe, measure_peak, set_threads, threads
+from edgeddl.kernels.native.linear import (
+    linear_forward,
+    linear_input_gradient,
+    linear_weight_gradient,
+)
+from edgeddl.kernels.native.loss import softmax_cross_entropy
+from edgeddl.kernels.native.normalization import (
+    batch_normalization_inference,
+    batch_normalization_input_gradient,
+    batch_normalization_parameter_gradients,
+    batch_normalization_residual_gradients,
+    batch_normalization_statistics,
+)
+from edgeddl.kernels.native.optimizer import momentum_sgd
+from edgeddl.kernels.native.pooling import (
+    average_pooling_backward,
+    average_pooling_forward,
+    global_average_backward,
+    global_average_forward,
+    max_pooling_backward,
+    max_pooling_forward,
+)
+
+__all__ = [
+    "add",
+    "average_pooling_backward",
+    "average_pooling_forward",
+    "batch_normalization_inference",
+    "batch_normalization_input_gradient",
+    "batch_normalization_parameter_gradients",
+    "batch_normalization_residual_gradients",
+    "batch_normalization_statistics",
+    "channel_sums",
+    "convolution_forward",
+    "convolution_input_gradient",
+    "convolution_weight_gradient",
+    "decode_half",
+    "describe",
+    "encode_half",
+    "global_average_backward",
+    "global_average_forward",
+    "linear_forward",
+    "linear_input_gradient",
+    "linear_weight_gradient",
+    "max_pooling_backward",
+    "max_pooling_forward",
+    "measure_peak",
+    "momentum_sgd",
+    "relu_backward",
+    "relu_forward",
+    "set_threads",
+    "softmax_cross_entropy",
+    "threads",
+]

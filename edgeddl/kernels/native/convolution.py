@@ -1,0 +1,98 @@
+"""Convolution and its two gradients in C."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from edgeddl.kernels.layout import Array, as_matrix, as_nhwc
+from edgeddl.kernels.native.library import load
+from edgeddl.kernels.prologue import Prologue
+from edgeddl.kernels.window import Window
+
+Shape4 = tuple[int, int, int, int]
+
+
+class _Shape(ctypes.Structure):
+    """struct conv of csrc/convolution.h."""
+
+    _fields_ = [
+        (name, ctypes.c_long)
+        for name in (
+            "n", "h", "w", "c", "k", "kh", "kw", "sy", "sx", "ph", "pw", "dy", "dx",
+            "groups", "out_h", "out_w",
+        )
+    ]  # fmt: skip
+
+
+def _shape(x_shape: tuple[int, ...], k: int, window: Window, groups: int) -> Any:
+    n, c, h, w = x_shape
+    return ctypes.byref(
+        _Shape(
+            *(n, h, w, c, k, window.kh, window.kw, window.sy, window.sx, window.ph, window.pw),
+            *(window.dy, window.dx, groups, *window.output_size(h, w)),
+        )
+    )
+
+
+def _vectors(before: Prologue | None) -> tuple[Array | None, Array | None]:
+    if before is None:
+        return None, None
+    return np.ascontiguousarray(before.scale), np.ascontiguousarray(before.shift)
+
+
+_forward = load().function("convolution_forward", "spppppp")
+_weight_gradient = load().function("convolution_weight_gradient", "sppppp")
+_input_gradient = load().function("convolution_input_gradient", "sppp")
+
+
+def convolution_forward(
+    x: Array,
+    W: Array,
+    b: Array | None,
+    window: Window,
+    groups: int = 1,
+    before: Prologue | None = None,
+) -> Array:
+    """y (N, K, H', W'), channels last."""
+    n, _, h, w = x.shape
+    k = len(W)
+    y = np.empty((n, *window.output_size(h, w), k), np.float32)
+    bias = None if b is None else np.ascontiguousarray(b)
+    shape = _shape(x.shape, k, window, groups)
+    _forward(shape, as_nhwc(x), *_vectors(before), as_matrix(W), bias, y)
+    return y.transpose(0, 3, 1, 2)
+
+
+def convolution_weight_gradient(
+    x: Array,
+    gy: Array,
+    window: Window,
+    groups: int = 1,
+    out: Array | None = None,
+    before: Prologue | None = None,
+) -> Array:
+    """gW (K, C / groups, kh, kw), written straight to `out` if that is in kernel order."""
+    k = gy.shape[1]
+    shape = (window.kh, window.kw, x.shape[1] // groups, k)
+    if out is None:
+        out = np.empty(shape, np.float32).transpose(3, 2, 0, 1)
+    target = out.transpose(2, 3, 1, 0)
+    gW = target if target.flags.c_contiguous else np.empty(shape, np.float32)
+    form = _shape(x.shape, k, window, groups)
+    _weight_gradient(form, as_nhwc(x), *_vectors(before), as_nhwc(gy), gW)
+    if gW is not target:
+        target[...] = gW
+    return out
+
+
+def convolution_input_gradient(
+    gy: Array, W: Array, x_shape: Shape4, window: Window, groups: int = 1
+) -> Array:
+    """gx (N, C, H, W), channels last."""
+    n, c, h, w = x_shape
+    gx = np.empty((n, h, w, c), np.float32)
+    _input_gradient(_shape(x_shape, len(W), window, groups), as_nhwc(gy), as_matrix(W), gx)
+    return gx.transpose(0, 3, 1, 2)

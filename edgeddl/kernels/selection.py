@@ -1,0 +1,51 @@
+"""Which implementation stands behind the entry points: native code, or NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgeddl.errors import NativeKernelsUnavailable
+from edgeddl.kernels import reference
+from edgeddl.log import logger
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A module with all kernels, what to call it, and what there is to say about it."""
+
+    implementation: Any
+    name: str
+    facts: dict[str, str]
+
+
+def select(asked: str) -> Selection:
+    """The implementation for one of config.KERNEL_CHOICES."""
+    if asked == "reference":
+        return _reference("EDGEDDL_KERNELS asks for it")
+    try:
+        found = _native()
+    except NativeKernelsUnavailable as error:
+        if asked == "native":
+            raise
+        logger.warning("NumPy computes, slowly, in the place of native kernels: %s", error)
+        found = _reference(error.message)
+    if asked == "chainer":
+        why = f"EDGEDDL_KERNELS asks for Chainer's functions; for the rest, {found.facts['why']}"
+        name = f"chainer, else {found.name}"
+        return Selection(found.implementation, name, found.facts | {"why": why})
+    return found
+
+
+def _native() -> Selection:
+    try:
+        from edgeddl.kernels import native
+
+        facts = native.describe()
+    except ImportError as error:  # a Python that was built without ctypes
+        raise NativeKernelsUnavailable(f"they cannot be loaded: {error}") from error
+    return Selection(native, f"native {facts['build']}", facts)
+
+
+def _reference(why: str) -> Selection:
+    return Selection(reference, "reference", {"build": "NumPy", "why": why})

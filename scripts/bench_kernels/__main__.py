@@ -1,0 +1,179 @@
+"""edgeddl's kernels against stock Chainer and PyTorch, on this machine, in one run.
+
+Rivals alternate step by step, each in a process of its own on the same cores; only one of them
+works at a time. PyTorch takes part where it is installed: --with-torch installs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rivals.process import RivalFailed
+from rivals.torch_environment import add_torch_options, find_torch, torch_version
+
+from bench_kernels.alternation import LEAST_ROUNDS, turns_at_most
+from bench_kernels.field import Field
+from bench_kernels.layers import Layer, choose_layers
+from bench_kernels.measurements import measure_convolutions, measure_training
+from bench_kernels.plot import plot_convolutions, plot_training
+from bench_kernels.progress import Progress
+from bench_kernels.report import render_convolutions, render_training
+from edgeddl import machine
+from edgeddl.atomic_file import write_json
+
+Results = list[dict[str, Any]]
+
+
+def main() -> None:
+    parser = make_parser()
+    options = parser.parse_args()
+    cores = machine.available_cores()
+    threads = options.threads or [count for count in (1, 2) if count <= cores]
+    if max(threads) > cores:
+        parser.error(f"--threads {max(threads)}: this machine has {cores} cores for us")
+    layers = choose_layers(options.layers or "", options.layer_batch)
+    if not layers:
+        parser.error(f"--layers {options.layers!r}: no layer's name has this in it")
+    field = Field(find_torch(options))
+    if field.torch_python is None:
+        print("without PyTorch: it is not installed; --with-torch installs it", flush=True)
+    both = options.layers is None and not options.end_to_end
+    training, convolutions = run(
+        field,
+        threads,
+        options.batches if both or options.end_to_end else [],
+        layers if both or options.layers is not None else [],
+        options.steps,
+    )
+    publish(options.output, field, training, convolutions)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench-kernels",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--batches",
+        type=_counts,
+        default=[1, 8, 32, 64, 256],
+        metavar="N,N",
+        help="batch sizes of training steps (default: 1,8,32,64,256)",
+    )
+    parser.add_argument(
+        "--threads", type=_counts, metavar="N,N", help="numbers of threads (default: 1,2)"
+    )
+    parser.add_argument("--end-to-end", action="store_true", help="training steps only")
+    parser.add_argument(
+        "--layers",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="single convolutions only, those with this text in their name",
+    )
+    parser.add_argument(
+        "--layer-batch",
+        type=_count,
+        metavar="N",
+        help="batch size of single convolutions (default: 32, depthwise 8)",
+    )
+    parser.add_argument(
+        "--steps",
+        type=_count,
+        default=7,
+        metavar="N",
+        help=f"measured turns of each rival; slow ones take fewer, down to {LEAST_ROUNDS}"
+        " (default: 7)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/bench-kernels"),
+        metavar="DIR",
+        help="folder for tables, figures and plots (default: runs/bench-kernels)",
+    )
+    add_torch_options(parser)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
+    return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(part) for part in text.split(",")]
+
+
+def run(
+    field: Field,
+    all_threads: Sequence[int],
+    batches: Sequence[int],
+    layers: Sequence[Layer],
+    rounds: int,
+) -> tuple[Results, Results]:
+    """All measurements: training steps, convolutions."""
+    pytorch, cases = len(field.pytorch), sum(len(layer.passes) for layer in layers)
+    turns = len(batches) * turns_at_most(pytorch + 2, rounds)
+    turns += cases * turns_at_most(pytorch + 1, rounds)
+    progress = Progress(turns * len(all_threads))
+    training: Results = []
+    convolutions: Results = []
+    for threads in all_threads:
+        for batch in batches:
+            training.append(measure_training(field, threads, batch, rounds, progress))
+        convolutions += measure_convolutions(field, threads, layers, rounds, progress)
+    progress.close()
+    return training, convolutions
+
+
+def publish(output: Path, field: Field, training: Results, convolutions: Results) -> None:
+    """Tables on the screen and in a file, all figures as JSON, plots."""
+    output.mkdir(parents=True, exist_ok=True)
+    tables = [render_training(training)] if training else []
+    tables += [render_convolutions(convolutions)] if convolutions else []
+    text = "\n\n".join(tables)
+    print(f"\n{text}\n")
+    (output / "results.txt").write_text(f"{text}\n")
+    versions = machine.versions() | {"blas": machine.blas_name()}
+    if field.torch_python:
+        versions["torch"] = torch_version(field.torch_python)
+    results = {
+        "machine": {
+            "cpu": machine.cpu_name(),
+            "cores": machine.available_cores(),
+            "architecture": platform.machine(),
+            "kernel": platform.release(),
+        },
+        "versions": versions,
+        "training": training,
+        "convolutions": convolutions,
+    }
+    write_json(output / "results.json", results)
+    if find_spec("matplotlib") is None:
+        print("no plots: matplotlib is not installed; python -m pip install matplotlib")
+    else:
+        draw(output, training, convolutions, pytorch=bool(field.pytorch))
+    print(f"results are in {output}")
+
+
+def draw(output: Path, training: Results, convolutions: Results, *, pytorch: bool) -> None:
+    if training:
+        plot_training(training, output / "training.png")
+    if convolutions and pytorch:
+        plot_convolutions(convolutions, output / "convolutions.png")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RivalFailed as failure:
+        sys.exit(str(failure))

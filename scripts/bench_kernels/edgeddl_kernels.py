@@ -1,0 +1,76 @@
+"""What workers of edgeddl know of the kernels they run."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from edgeddl import kernels
+
+PEAK_TRIALS = 3
+
+
+def chosen_kernels() -> str:
+    """Which implementation runs, e.g. "native avx512"."""
+    return kernels.chosen()
+
+
+def peak_gflops(threads: int) -> float | None:
+    """The most multiply-adds this processor was seen to do, in GFLOPS; None without a library."""
+    if not chosen_kernels().startswith("native"):
+        return None
+    from edgeddl.kernels.native.library import measure_peak
+
+    return max(measure_peak(threads) for _ in range(PEAK_TRIALS))
+
+
+@contextmanager
+def timed_kernels() -> Iterator[list[float]]:
+    """Within the block, the seconds of every call of a kernel are added to the list."""
+    seconds: list[float] = []
+    places = _c_functions() or _entry_points()
+    try:
+        for module, name, kernel in places:
+            setattr(module, name, partial(_call_timed, kernel, seconds))
+        yield seconds
+    finally:
+        for module, name, kernel in places:
+            setattr(module, name, kernel)
+
+
+def _call_timed(
+    kernel: Callable[..., Any], seconds: list[float], *arguments: Any, **keywords: Any
+) -> Any:
+    started = time.perf_counter()
+    result = kernel(*arguments, **keywords)
+    seconds.append(time.perf_counter() - started)
+    return result
+
+
+Place = tuple[ModuleType, str, Callable[..., Any]]
+
+
+def _c_functions() -> list[Place]:
+    """The native kernels themselves: what is before and behind them counts as Python."""
+    return [
+        (module, name, value)
+        for path, module in list(sys.modules.items())
+        if path.startswith("edgeddl.kernels.native.")
+        for name, value in list(vars(module).items())
+        if hasattr(value, "argtypes")
+    ]
+
+
+def _entry_points() -> list[Place]:
+    """Of kernels in NumPy, which are Python themselves."""
+    return [
+        (kernels, name, value)
+        for name, value in list(vars(kernels).items())
+        if inspect.isfunction(value) and value.__module__ == kernels.__name__
+    ]

@@ -1,0 +1,77 @@
+"""Worker: training steps of edgeddl's own trainer, as on a single rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rivals.serve import serve_steps
+
+from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops, timed_kernels
+from bench_kernels.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
+from edgeddl.chainer_compat import chainer
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import plan_buckets
+from edgeddl.comm.compression import COMPRESSIONS
+from edgeddl.comm.local import SingleCommunicator
+from edgeddl.comm.reducer import BucketReducer
+from edgeddl.config import TrainConfig
+from edgeddl.data import StepBatch
+from edgeddl.kernels.layout import channels_last
+from edgeddl.models import build_model, count_macs
+from edgeddl.optimizers import MomentumSGD
+from edgeddl.training.clock import StepClock
+from edgeddl.training.parameters import (
+    move_parameters,
+    named_parameters,
+    observe_parameters,
+    plan_segments,
+)
+from edgeddl.training.updater import Updater
+
+
+def prepare(batch: int) -> Callable[[], Any]:
+    """A step on images that are already there, as the loader's thread would have them."""
+    x, t = make_batch(batch)
+    step_batch = StepBatch(0, 0, batch, [(channels_last(x), t)])
+    updater = make_updater(x.shape[1:])
+    return lambda: updater.step(step_batch, LEARNING_RATE, False, StepClock())
+
+
+def make_updater(image_shape: tuple[int, ...]) -> Updater:
+    """The parts of a training run that a step consists of."""
+    model = build_model("resnet18", classes=CLASSES)
+    specs = observe_parameters(model, image_shape, CLASSES, once=True)
+    arena = Arena(plan_buckets(specs, TrainConfig().bucket_bytes))
+    move_parameters(model, arena)
+    segments = plan_segments(arena, WEIGHT_DECAY)
+    optimizer = MomentumSGD(
+        arena.parameters, arena.gradients, segments, momentum=MOMENTUM, nesterov=False
+    )
+    parameters, bucket_sum = named_parameters(model), COMPRESSIONS["none"]()
+    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum)
+    return Updater(model, reducer, optimizer)
+
+
+def python_share(batch: int, steps: int) -> float:
+    """The part of a step that is not spent in kernels: Python, Chainer's graph, the reducer."""
+    step = prepare(batch)
+    step()
+    with timed_kernels() as kernel_seconds:
+        started = time.perf_counter()
+        for _ in range(steps):
+            step()
+        total = time.perf_counter() - started
+    return 1 - sum(kernel_seconds) / total
+
+
+if __name__ == "__main__":
+    chainer.global_config.train = True
+    serve_steps(
+        prepare,
+        chosen_kernels=chosen_kernels,
+        peak_gflops=peak_gflops,
+        python_share=python_share,
+        macs=lambda: count_macs(build_model("resnet18", classes=CLASSES)),
+    )

@@ -1,0 +1,101 @@
+"""The two kinds of measurement: whole training steps, and single convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from bench_kernels.alternation import Seconds, alternate, compare, fastest
+from bench_kernels.field import CHAINER, EDGEDDL, PYTORCH, Field
+from bench_kernels.layers import Layer
+from bench_kernels.progress import Progress
+from edgeddl.table import counted
+
+PYTHON_SHARE_STEPS = 3
+# A convolution's turn is as many calls as this holds: one alone may be over in a millisecond.
+CONVOLUTION_TURN_SECONDS = 0.05
+
+Result = dict[str, Any]
+
+
+def measure_training(
+    field: Field, threads: int, batch: int, rounds: int, progress: Progress
+) -> Result:
+    """Training steps at one batch size, in new processes: the memory they have had is for this."""
+    progress.begin(f"batch {batch}, {counted(threads, 'thread')}")
+    with field.start("training", (EDGEDDL, CHAINER, *field.pytorch), threads) as rivals:
+        seconds = alternate(rivals, {"batch": batch}, rounds, progress)
+        kernels = rivals[0].ask("chosen_kernels")  # of the process that was timed
+        measured = [rival for rival in rivals if rival.name in seconds]
+        memory = {rival.name: rival.ask("peak_memory_bytes") for rival in measured}
+        progress.say_once(line for rival in rivals for line in rival.complaints())
+    with field.start("training", (EDGEDDL,), threads) as (edgeddl,):
+        flop = 6 * edgeddl.ask("macs") * batch  # 2 a MAC, in forward and in both gradients
+        peak = edgeddl.ask("peak_gflops", threads=threads)
+        python_share = edgeddl.ask("python_share", batch=batch, steps=PYTHON_SHARE_STEPS)
+    figures = {name: _figures(times, flop, peak) for name, times in seconds.items()}
+    for name, of_rival in figures.items():
+        of_rival["images_per_second"] = batch / of_rival["median_seconds"]
+        of_rival["peak_memory_bytes"] = memory[name]
+    pytorch = fastest(seconds, PYTORCH)
+    return {
+        "threads": threads,
+        "batch": batch,
+        "kernels": kernels,
+        "peak_gflops": peak,
+        "flop": flop,
+        "python_share": python_share,
+        "rivals": figures,
+        "faster_pytorch": pytorch,
+        "speedup": _speedups(seconds, {"Chainer": CHAINER, "PyTorch": pytorch}),
+        "memory_of_pytorch": memory[EDGEDDL] / memory[pytorch] if pytorch else None,
+    }
+
+
+def measure_convolutions(
+    field: Field, threads: int, layers: Sequence[Layer], rounds: int, progress: Progress
+) -> Iterator[Result]:
+    """Each pass of each layer, by processes that stay for all of them."""
+    with field.start("convolution", (EDGEDDL, *field.pytorch), threads) as rivals:
+        edgeddl = rivals[0]
+        kernels = edgeddl.ask("chosen_kernels")
+        peak = edgeddl.ask("peak_gflops", threads=threads)
+        for layer in layers:
+            for direction in layer.passes:
+                progress.begin(f"{layer.name}, {direction}, {counted(threads, 'thread')}")
+                case = {"layer": layer, "direction": direction}
+                turn = CONVOLUTION_TURN_SECONDS
+                seconds = alternate(rivals, case, rounds, progress, turn_seconds=turn)
+                pytorch = fastest(seconds, PYTORCH)
+                yield {
+                    "threads": threads,
+                    "layer": layer.name,
+                    "batch": layer.batch,
+                    "pass": direction,
+                    "kernels": kernels,
+                    "peak_gflops": peak,
+                    "flop": layer.flop,
+                    "rivals": {
+                        name: _figures(times, layer.flop, peak) for name, times in seconds.items()
+                    },
+                    "faster_pytorch": pytorch,
+                    "speedup": _speedups(seconds, {"PyTorch": pytorch}),
+                }
+        progress.say_once(line for rival in rivals for line in rival.complaints())
+
+
+def _figures(seconds: list[float], flop: int, peak_gflops: float | None) -> Result:
+    gflops = flop / median(seconds) / 1e9
+    return {
+        "median_seconds": median(seconds),
+        "minimum_seconds": min(seconds),
+        "seconds": seconds,
+        "gflops": gflops,
+        "share_of_peak": gflops / peak_gflops if peak_gflops else None,
+    }
+
+
+def _speedups(seconds: Seconds, rivals: dict[str, str | None]) -> Result:
+    """How many times as fast as each of these edgeddl is."""
+    return {key: compare(seconds, EDGEDDL, name) for key, name in rivals.items() if name in seconds}

@@ -1,0 +1,58 @@
+"""PyTorch's own environment, apart from edgeddl's: .venv-torch."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+ENVIRONMENT = REPOSITORY / ".venv-torch"
+TORCH = "torch==2.13.0"
+# On x86-64 PyPI's wheel brings gigabytes for graphics cards; the one here, 2.13.0+cpu, goes first.
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+
+
+def add_torch_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say where PyTorch is."""
+    group = parser.add_argument_group("PyTorch")
+    group.add_argument(
+        "--with-torch", action="store_true", help=f"install {TORCH} into {ENVIRONMENT.name} first"
+    )
+    group.add_argument(
+        "--torch-python",
+        type=Path,
+        default=ENVIRONMENT / "bin" / "python",
+        metavar="PATH",
+        help=f"an interpreter that has PyTorch (default: that of {ENVIRONMENT.name})",
+    )
+
+
+def find_torch(options: argparse.Namespace) -> Path | None:
+    """The interpreter to run PyTorch with, installed if asked for; None where there is none."""
+    python: Path = options.torch_python
+    if options.with_torch and not _has_torch(python):
+        _install()
+    return python if _has_torch(python) else None
+
+
+def torch_version(python: Path) -> str:
+    command = [str(python), "-c", "import torch; print(torch.__version__)"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _has_torch(python: Path) -> bool:
+    if not python.exists():
+        return False
+    search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return subprocess.run([python, "-c", search]).returncode == 0
+
+
+def _install() -> None:
+    print(f"installing {TORCH} into {ENVIRONMENT.name}: some minutes", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
+    (ENVIRONMENT / ".gitignore").write_text("*\n")
+    python = str(ENVIRONMENT / "bin" / "python")
+    pip = [python, "-m", "pip", "install", "-qq", "--retries", "1", "--extra-index-url", CPU_WHEELS]
+    subprocess.run([*pip, TORCH, "numpy"], check=True)

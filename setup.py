@@ -1,0 +1,61 @@
+"""Builds the native kernels: one C source, a shared library for each kind of processor.
+
+Everything else about the package stands in setup.cfg. The libraries are no Python modules: ctypes
+loads the one that fits the processor (edgeddl/kernels/native/library.py). Without a compiler the
+package is complete but slow: the kernels are then NumPy's.
+"""
+
+import os
+import platform
+import shlex
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+CSRC = Path("edgeddl/kernels/csrc")
+FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"]
+# no trapping, no errno: comparisons and square roots may become vector instructions
+FLAGS += ["-fno-math-errno", "-fno-trapping-math"]
+BUILDS = {
+    "x86_64": {
+        "generic": [],
+        "avx2": ["-mavx2", "-mfma", "-mf16c", "-mtune=haswell"],
+        "avx512": ["-march=skylake-avx512", "-mprefer-vector-width=512"],
+    },
+    "aarch64": {
+        "generic": [],
+        "cortex_a72": ["-mcpu=cortex-a72", "-DEDGEDDL_CORTEX_A72"],
+    },
+}
+# compiler flags for sanitizer builds and the like
+MORE_FLAGS = shlex.split(os.environ.get("EDGEDDL_CFLAGS", ""))
+
+
+class BuildLibraries(build_ext):
+    """Compiles plain shared libraries where setuptools would make Python modules."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def build_extension(self, ext: Extension) -> None:
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        flags = [*FLAGS, *ext.extra_compile_args, *MORE_FLAGS]
+        self.spawn([*compiler, *flags, "-shared", "-o", str(target), *ext.sources, "-lm"])
+
+
+setup(
+    cmdclass={"build_ext": BuildLibraries},
+    ext_modules=[
+        Extension(
+            f"edgeddl.kernels.native.libedgeddl_{build}",
+            sources=sorted(map(str, CSRC.glob("*.c"))),
+            depends=sorted(map(str, CSRC.glob("*.h"))),
+            extra_compile_args=flags,
+            optional=True,
+        )
+        for build, flags in BUILDS.get(platform.machine(), {}).items()
+    ],
+)

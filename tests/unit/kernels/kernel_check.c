@@ -1,0 +1,181 @@
+/* Kernels against plain loops, from several threads at once; for machines without Python (an
+ * emulator) and for the thread sanitizer. Compiled together with the kernels' sources.
+ *
+ * Exit code: 0 if all is right, else 1 and a line for each result that is not.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "convolution.h"
+
+int edgeddl_convolution_forward(const conv *, const float *x, const float *scale,
+                                const float *shift, const float *W, const float *bias, float *y);
+int edgeddl_convolution_weight_gradient(const conv *, const float *x, const float *scale,
+                                        const float *shift, const float *gy, float *gW);
+int edgeddl_convolution_input_gradient(const conv *, const float *gy, const float *W, float *gx);
+int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x, float *mean,
+                                           float *var);
+int edgeddl_batch_normalization_inference(long rows, long channels, const float *x,
+                                          const float *gamma, const float *beta, const float *mean,
+                                          const float *var, double eps, int relu,
+                                          const float *residual, float *y);
+int edgeddl_momentum_sgd(long count, float *parameters, const float *gradients, float *velocity,
+                         double rate, double momentum, double decay, int nesterov);
+void edgeddl_set_threads(int threads);
+
+static atomic_int failures;
+
+static float *random_numbers(long count, unsigned seed)
+{
+    float *numbers = malloc((size_t)(count + 1) * sizeof *numbers);
+    for (long i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        numbers[i] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
+    return numbers;
+}
+
+/* Relative to the root mean square: sums of float32 products have some 1e-6 of it. */
+static void compare(const char *what, const conv *s, const float *found, const double *exact,
+                    long count)
+{
+    double squares = 0, worst = 0;
+    for (long i = 0; i < count; i++) {
+        squares += exact[i] * exact[i];
+        worst = fmax(worst, fabs(found[i] - exact[i]));
+        if (!isfinite(found[i]))
+            worst = INFINITY;
+    }
+    if (!(worst <= 2e-5 * sqrt(squares / (double)count))) {
+        atomic_fetch_add(&failures, 1);
+        printf("%s: error %g; n %ld h %ld w %ld c %ld k %ld window %ld %ld stride %ld groups %ld\n",
+               what, worst, s->n, s->h, s->w, s->c, s->k, s->kh, s->kw, s->sy, s->groups);
+    }
+}
+
+/* All products of a convolution, summed into y, gW and gx. */
+static void convolve_slowly(const conv *s, const float *x, const float *W, const float *gy,
+                            double *y, double *gW, double *gx)
+{
+    const long c_each = s->c / s->groups, k_each = s->k / s->groups;
+    for (long n = 0; n < s->n; n++)
+        for (long oy = 0; oy < s->out_h; oy++)
+            for (long ox = 0; ox < s->out_w; ox++)
+                for (long tap = 0; tap < s->kh * s->kw; tap++) {
+                    const long iy = oy * s->sy - s->ph + tap / s->kw * s->dy;
+                    const long ix = ox * s->sx - s->pw + tap % s->kw * s->dx;
+                    if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w)
+                        continue;
+                    const long in = ((n * s->h + iy) * s->w + ix) * s->c;
+                    const long out = ((n * s->out_h + oy) * s->out_w + ox) * s->k;
+                    for (long k = 0; k < s->k; k++)
+                        for (long c = 0; c < c_each; c++) {
+                            const long weight = (tap * c_each + c) * s->k + k;
+                            const long pixel = in + k / k_each * c_each + c;
+                            y[out + k] += (double)x[pixel] * W[weight];
+                            gW[weight] += (double)x[pixel] * gy[out + k];
+                            gx[pixel] += (double)gy[out + k] * W[weight];
+                        }
+                }
+}
+
+static void check_convolution(conv s)
+{
+    s.out_h = (s.h + 2 * s.ph - (s.kh - 1) * s.dy - 1) / s.sy + 1;
+    s.out_w = (s.w + 2 * s.pw - (s.kw - 1) * s.dx - 1) / s.sx + 1;
+    const long x_size = s.n * s.h * s.w * s.c, y_size = s.n * s.out_h * s.out_w * s.k;
+    const long W_size = s.kh * s.kw * s.c / s.groups * s.k, size = x_size + y_size + W_size;
+    float *x = random_numbers(x_size, 1), *W = random_numbers(W_size, 2);
+    float *gy = random_numbers(y_size, 3), *found = random_numbers(size, 4);
+    double *exact = calloc((size_t)size, sizeof *exact);
+    convolve_slowly(&s, x, W, gy, exact, exact + y_size, exact + y_size + W_size);
+    edgeddl_convolution_forward(&s, x, NULL, NULL, W, NULL, found);
+    compare("forward", &s, found, exact, y_size);
+    edgeddl_convolution_weight_gradient(&s, x, NULL, NULL, gy, found);
+    compare("weight gradient", &s, found, exact + y_size, W_size);
+    edgeddl_convolution_input_gradient(&s, gy, W, found);
+    compare("input gradient", &s, found, exact + y_size + W_size, x_size);
+    free(x), free(W), free(gy), free(found), free(exact);
+}
+
+static void check_normalization(long rows, long channels)
+{
+    const long size = rows * channels;
+    float *x = random_numbers(size, 1), *residual = random_numbers(size, 2);
+    float *gamma = random_numbers(channels, 3), *beta = random_numbers(channels, 4);
+    float *found = random_numbers(size + 2 * channels, 5);
+    double *exact = calloc((size_t)(size + 2 * channels), sizeof *exact);
+    double *mean = exact + size, *var = mean + channels;
+    const double eps = 1e-3;
+    for (long i = 0; i < size; i++)
+        mean[i % channels] += x[i] / (double)rows;
+    for (long i = 0; i < size; i++)
+        var[i % channels] += pow(x[i] - mean[i % channels], 2) / (double)rows;
+    for (long i = 0; i < size; i++) {
+        const long c = i % channels;
+        const double x_hat = (x[i] - mean[c]) / sqrt(var[c] + eps);
+        exact[i] = fmax(gamma[c] * x_hat + beta[c] + residual[i], 0);
+    }
+    float *found_mean = found + size, *found_var = found_mean + channels;
+    edgeddl_batch_normalization_statistics(rows, channels, x, found_mean, found_var);
+    edgeddl_batch_normalization_inference(rows, channels, x, gamma, beta, found_mean, found_var,
+                                          eps, 1, residual, found);
+    const conv s = {.n = rows, .c = channels};
+    compare("normalised", &s, found, exact, size);
+    compare("mean and variance", &s, found_mean, mean, 2 * channels);
+    free(x), free(residual), free(gamma), free(beta), free(found), free(exact);
+}
+
+static void check_optimizer(long count)
+{
+    float *p = random_numbers(count, 1), *g = random_numbers(count, 2), *v = random_numbers(count, 3);
+    double *exact = calloc((size_t)count, sizeof *exact);
+    for (long i = 0; i < count; i++)
+        exact[i] = p[i] - 0.1 * (0.9 * v[i] + g[i] + 0.01 * p[i]);
+    edgeddl_momentum_sgd(count, p, g, v, 0.1, 0.9, 0.01, 0);
+    compare("step", &(conv){.n = count}, p, exact, count);
+    free(p), free(g), free(v), free(exact);
+}
+
+static void *check_everything(void *nothing)
+{
+    const conv same = {.kh = 3, .kw = 3, .sy = 1, .sx = 1, .ph = 1, .pw = 1, .dy = 1, .dx = 1};
+    conv s = same;
+    s.n = 2, s.h = 13, s.w = 10, s.c = 17, s.k = 30, s.groups = 1;
+    check_convolution(s); /* Winograd's algorithm, few channels */
+    s.n = 1, s.h = 5, s.c = 130, s.k = 131;
+    check_convolution(s); /* and many */
+    s.n = 2, s.c = 17, s.k = 30, s.sy = s.sx = 2;
+    check_convolution(s);
+    s.kh = s.kw = 1, s.ph = s.pw = 0;
+    check_convolution(s);
+    s = same;
+    s.n = 2, s.h = 9, s.w = 20, s.c = 3, s.k = 33, s.groups = 1, s.kh = 5;
+    check_convolution(s);
+    s = same;
+    s.n = 2, s.h = 9, s.w = 20, s.c = 12, s.k = 18, s.groups = 3, s.dy = 2;
+    check_convolution(s);
+    s.dy = 1, s.c = s.k = s.groups = 19;
+    check_convolution(s); /* a group for each channel */
+    check_normalization(1000, 35);
+    check_normalization(3, 1);
+    check_optimizer(70001);
+    return nothing;
+}
+
+int main(void)
+{
+    enum { CALLERS = 3 };
+    pthread_t callers[CALLERS];
+    edgeddl_set_threads(3);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_create(callers + i, NULL, check_everything, NULL);
+    for (int threads = 1; threads <= 4; threads++)
+        edgeddl_set_threads(threads);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(callers[i], NULL);
+    return atomic_load(&failures) != 0;
+}

@@ -1,0 +1,159 @@
+"""Wrong arguments give an error that names them, never a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl import kernels
+from edgeddl.errors import KernelError
+from edgeddl.kernels.window import Window
+from tests.unit.kernels.layers import random
+
+WINDOW = Window(3, 3)
+X, W, GY = random((2, 4, 5, 5), 0), random((6, 4, 3, 3), 1), random((2, 6, 3, 3), 2)
+B, GAMMA = random((6,), 3), random((4,), 4)
+LABELS = np.zeros(2, np.int32)
+ROWS, SQUARE = random((2, 4), 5), random((2, 2), 6)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def misaligned(array: np.ndarray) -> np.ndarray:
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    return memory[1:].view(np.float32).reshape(array.shape)
+
+
+def overlapping(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An array like this one, and an `out` for the gradient of W that begins at its last number."""
+    memory = np.zeros(array.size + W.size, np.float32)
+    return memory[: array.size].reshape(array.shape), memory[array.size - 1 : -1].reshape(W.shape)
+
+
+CONVOLUTION: list[tuple[str, Callable[[], Any]]] = [
+    (r"W must have the shape \(any, 4, 3, 3\), not \(6, 2,", lambda: forward(X, W[:, :2])),
+    (r"W must have the shape \(any, any, 3, 3\)", lambda: forward(X, W[:, :, :2])),
+    ("x must be a NumPy array of float32, not of float64", lambda: forward(X.astype("f8"), W)),
+    ("x must be a NumPy array of float32, not of >f4", lambda: forward(X.astype(">f4"), W)),
+    ("x must be a NumPy array of float32, not of list", lambda: forward(X.tolist(), W)),
+    ("x must be a NumPy array of float32, not of NoneType", lambda: forward(None, W)),
+    ("W must be a NumPy array of float32, not of float16", lambda: forward(X, W.astype("f2"))),
+    ("x must be aligned", lambda: forward(misaligned(X), W)),
+    (r"x must have the shape \(any, any, any, any\)", lambda: forward(X[0], W)),
+    ("at least one channel and one pixel", lambda: forward(X[:, :0], W[:, :0])),
+    ("at least one channel and one pixel", lambda: forward(X[:, :, :0], W)),
+    ("0 output channels cannot be cut", lambda: forward(X, W[:0])),
+    (r"b must have the shape \(6\), not \(4,\)", lambda: forward(X, W, GAMMA)),
+    ("groups=3", lambda: forward(X, W, None, WINDOW, 3)),
+    ("groups=0", lambda: forward(X, W, None, WINDOW, 0)),
+    ("groups=-1", lambda: forward(X, W, None, WINDOW, -1)),
+    ("groups=1.0", lambda: forward(X, W, None, WINDOW, 1.0)),
+    ("2 x 9 pixels is smaller than the window", lambda: forward(random((1, 4, 2, 9), 0), W)),
+    (r"gy must have the shape \(2, any, 3, 3\)", lambda: weight_gradient(X, GY[:, :, 1:])),
+    (r"gy must have the shape \(2, any, 3, 3\)", lambda: weight_gradient(X, GY[:1])),
+    (r"out must have the shape \(6, 4, 3, 3\)", lambda: weight_gradient(X, GY, W[:3].copy())),
+    ("out must be a NumPy array", lambda: weight_gradient(X, GY, W.astype("f8"))),
+    ("out cannot be written to", lambda: weight_gradient(X, GY, read_only(W))),
+    ("out overlaps x", lambda: weight_gradient_over(X, GY)),
+    ("out overlaps gy", lambda: weight_gradient(X, *overlapping(GY))),
+    (r"gy must have the shape \(2, 6, 3, 3\)", lambda: input_gradient(GY[:, :3], W, X.shape)),
+    (r"x_shape must have the shape", lambda: input_gradient(GY, W, (2, 4, 5))),
+    (r"x_shape must have the shape", lambda: input_gradient(GY, W, (-2, 4, 5, 5))),
+    (r"x_shape must have the shape", lambda: input_gradient(GY, W, (2, 4, -5, 5))),
+    (r"x_shape must have the shape", lambda: input_gradient(GY, W, (2, 4, 5.0, 5))),
+    ("stride must be at least 1", lambda: Window(3, 3, 0, 1)),
+    ("stride must be at least 1", lambda: Window(3, 3, -1, 1)),
+    ("window, dilation and stride", lambda: Window(0, 3)),
+    ("window, dilation and stride", lambda: Window(3, 3, dy=0)),
+    ("padding at least 0", lambda: Window(3, 3, ph=-1)),
+    ("whole numbers", lambda: Window(3.0, 3)),  # type: ignore[arg-type]
+]
+
+
+def forward(x: Any, W: Any, b: Any = None, window: Any = WINDOW, groups: Any = 1) -> np.ndarray:
+    return kernels.convolution_forward(x, W, b, window, groups)
+
+
+def weight_gradient(x: Any, gy: Any, out: Any = None) -> np.ndarray:
+    return kernels.convolution_weight_gradient(x, gy, WINDOW, out=out)
+
+
+def weight_gradient_over(x: np.ndarray, gy: np.ndarray) -> np.ndarray:
+    x, out = overlapping(x)
+    return weight_gradient(x, gy, out)
+
+
+def input_gradient(gy: Any, W: Any, shape: Any) -> np.ndarray:
+    return kernels.convolution_input_gradient(gy, W, shape, WINDOW)
+
+
+NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
+    (
+        r"gamma must have the shape \(4\), not \(2,\)",
+        lambda: kernels.batch_normalization_forward(X, GAMMA[:2], GAMMA, 1e-5),
+    ),
+    ("batch is empty", lambda: kernels.batch_normalization_forward(X[:0], GAMMA, GAMMA, 1e-5)),
+    (
+        "x must have the shape",
+        lambda: kernels.batch_normalization_forward(X[0], GAMMA, GAMMA, 1e-5),
+    ),
+    (
+        "residual must have the shape",
+        lambda: kernels.batch_normalization_forward(X, GAMMA, GAMMA, 1e-5, residual=X[:1]),
+    ),
+    (
+        "var must have the shape",
+        lambda: kernels.batch_normalization_inference(X, GAMMA, GAMMA, GAMMA, B, 1e-5),
+    ),
+    (
+        "gy must have the shape",
+        lambda: kernels.batch_normalization_parameter_gradients(
+            X, X[:1], GAMMA, GAMMA, GAMMA, GAMMA, 1e-5
+        ),
+    ),
+    (
+        "y must have the shape",
+        lambda: kernels.batch_normalization_residual_gradients(X, X[:1], X, GAMMA, GAMMA, 1e-5),
+    ),
+    (
+        "gbeta must have the shape",
+        lambda: kernels.batch_normalization_input_gradient(
+            X, X, GAMMA, GAMMA, GAMMA, GAMMA, 1e-5, GAMMA, B
+        ),
+    ),
+]
+OTHERS: list[tuple[str, Callable[[], Any]]] = [
+    ("y must have the shape", lambda: kernels.add(X, X[:1])),
+    ("y must be a NumPy array", lambda: kernels.add(X, 1.0)),
+    ("x must have the shape", lambda: kernels.relu_forward(X[0])),
+    ("x must be a NumPy array", lambda: kernels.relu_forward("x")),
+    ("gy must have the shape", lambda: kernels.relu_backward(ROWS, X)),
+    ("at least one column", lambda: kernels.channel_sums(ROWS[:, :0])),
+    ("without dilation", lambda: kernels.max_pooling_forward(X, Window(2, 2, dx=2))),
+    ("y must have the shape", lambda: kernels.max_pooling_backward(X, X, X, WINDOW)),
+    ("gy must have the shape", lambda: kernels.average_pooling_backward(X, X.shape, WINDOW)),
+    ("x_shape must have", lambda: kernels.average_pooling_backward(GY, (2, 6, 0, 5), WINDOW)),
+    ("x_shape must have", lambda: kernels.global_average_backward(ROWS, (2, 4, -1, 5))),
+    ("gy must have the shape", lambda: kernels.global_average_backward(ROWS, (3, 4, 1, 5))),
+    ("W must have the shape", lambda: kernels.linear_forward(ROWS, ROWS[:, :3], None)),
+    (
+        "out overlaps x",
+        lambda: kernels.linear_weight_gradient(ROWS[:, :2], ROWS[:, :2], ROWS[:, :2].T),
+    ),
+    ("t must be int32", lambda: kernels.softmax_cross_entropy(ROWS, LABELS.astype("i8"))),
+    (r"t\[0\] is 4", lambda: kernels.softmax_cross_entropy(ROWS, LABELS + np.int32(4))),
+    (r"t\[0\] is -7", lambda: kernels.softmax_cross_entropy(ROWS, LABELS - np.int32(7))),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), CONVOLUTION + NORMALIZATION + OTHERS)
+def test_wrong_arguments_are_named(message: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(KernelError, match=message):
+        call()

@@ -1,0 +1,94 @@
+"""The update kernel: flat, in place, the same for every element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl import kernels
+from edgeddl.errors import KernelError
+from edgeddl.kernels import reference
+from edgeddl.kernels.reference import optimizer
+
+pytestmark = pytest.mark.usefixtures("implementation")
+
+LENGTHS = [0, 1, 3, 15, 16, 17, 1000, 40_000]
+
+
+def random(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parameters, gradients and velocity."""
+    parameters, gradients, velocity = np.random.default_rng(count).standard_normal(
+        (3, count), np.float32
+    )
+    return parameters, gradients, velocity
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-2])
+@pytest.mark.parametrize("count", LENGTHS)
+def test_a_step_equals_float64(count: int, weight_decay: float, nesterov: bool) -> None:
+    p, g, v = random(count)
+    d = g + weight_decay * p.astype(np.float64)
+    exact_v = 0.9 * v + d
+    exact_p = p - 0.1 * (d + 0.9 * exact_v if nesterov else exact_v)
+    kept = g.copy()
+    kernels.momentum_sgd(p, g, v, 0.1, 0.9, weight_decay, nesterov)
+    # Numbers of about 10 at most, six roundings of 2^-24 each.
+    np.testing.assert_allclose(v, exact_v, rtol=0, atol=4e-6)
+    np.testing.assert_allclose(p, exact_p, rtol=0, atol=4e-6)
+    np.testing.assert_array_equal(g, kept)
+
+
+def test_nothing_else_is_written() -> None:
+    arrays = [np.full(60, 7, np.float32) for _ in range(3)]
+    kernels.momentum_sgd(*(array[13:50] for array in arrays), 0.1, 0.9, 0.01, True)
+    for array in arrays:
+        assert (array[:13] == 7).all() and (array[50:] == 7).all()
+    assert (arrays[0][13:50] != 7).all() and (arrays[2][13:50] != 7).all()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("cut", [1, 7, 64, 999])
+def test_where_a_segment_is_cut_does_not_show_in_a_single_bit(cut: int, nesterov: bool) -> None:
+    whole, parts = random(1000), random(1000)
+    kernels.momentum_sgd(*whole, 0.1, 0.9, 0.01, nesterov)
+    for piece in (slice(0, cut), slice(cut, 1000)):
+        kernels.momentum_sgd(*(array[piece] for array in parts), 0.1, 0.9, 0.01, nesterov)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 999])
+def test_blocks_do_not_show_in_a_single_bit(monkeypatch, block: int) -> None:
+    whole, parts = random(1000), random(1000)
+    reference.momentum_sgd(*whole, 0.1, 0.9, 0.01, True)
+    monkeypatch.setattr(optimizer, "BLOCK_ELEMENTS", block)
+    reference.momentum_sgd(*parts, 0.1, 0.9, 0.01, True)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+P, G, V = random(8)
+WRONG: list[tuple[tuple[Any, ...], str]] = [
+    ((P, G[:7], V), r"gradients must have the shape \(8\), not \(7,\)"),
+    ((P, G, V.astype("f8")), "velocity must be a NumPy array of float32, not of float64"),
+    ((P.reshape(2, 4), G, V), "parameters must have the shape"),
+    ((P, np.repeat(G, 2)[::2], V), "gradients must be contiguous"),
+    ((read_only(P.copy()), G, V), "parameters cannot be written to"),
+    ((P, G, P), "parameters overlaps velocity"),
+    ((P[:4], P[2:6], V[:4]), "parameters overlaps gradients"),
+    ((P[:4], V[2:6], V[:4]), "velocity overlaps gradients"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_wrong_arguments_are_named(arrays: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        kernels.momentum_sgd(*arrays, 0.1, 0.9, 0.0, False)

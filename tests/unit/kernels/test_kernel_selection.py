@@ -1,0 +1,147 @@
+"""Which kernels compute: each value of EDGEDDL_KERNELS in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edgeddl import kernels
+from edgeddl.kernels import reference
+
+# Stand-ins for edgeddl.kernels.native, put in its place before anything imports it.
+PRESENT = """
+import sys, types
+from edgeddl import errors
+native = types.ModuleType("edgeddl.kernels.native")
+native.describe = lambda: {"build": "avx2", "why": "it has AVX2", "threads": "2", "compiler": "gcc"}
+native.relu_forward = lambda x: "computed by native code"
+sys.modules["edgeddl.kernels.native"] = native
+"""
+ABSENT = """
+import sys
+from edgeddl.errors import NativeKernelsUnavailable
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "edgeddl.kernels.native":
+            raise NativeKernelsUnavailable("no library was built", hint="install gcc")
+sys.meta_path.insert(0, Absent())
+"""
+WITHOUT_CTYPES = """
+import sys
+sys.modules["ctypes"] = None
+"""
+REPORT = """
+import json
+import numpy as np
+from edgeddl import kernels
+y = kernels.relu_forward(np.array([[-1, 2]], np.float32))
+print(json.dumps({"chosen": kernels.chosen(), "y": str(y), **kernels.describe()}))
+"""
+FUNCTIONS = """
+import warnings
+import numpy as np
+warnings.simplefilter("error")
+from edgeddl import functions
+x = np.ones((2, 4, 6, 6), np.float32)
+y = functions.convolution_2d(x, np.ones((4, 4, 3, 3), np.float32), cover_all=True)
+print(type(functions.relu(y).creator).__module__)
+"""
+
+
+def run(code: str, asked: str | None) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("EDGEDDL_")}
+    if asked is not None:
+        environment["EDGEDDL_KERNELS"] = asked
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen", "by_native"),
+    [
+        (None, "native avx2", True),
+        ("", "native avx2", True),
+        ("auto", "native avx2", True),
+        ("native", "native avx2", True),
+        ("reference", "reference", False),
+        ("chainer", "chainer, else native avx2", True),
+    ],
+)
+def test_each_choice(asked: str | None, chosen: str, by_native: bool) -> None:
+    done = run(PRESENT + REPORT, asked)
+    assert done.returncode == 0 and done.stderr == ""
+    report = json.loads(done.stdout)
+    assert report["chosen"] == chosen
+    assert (report["y"] == "computed by native code") is by_native
+    assert report["build"] == ("avx2" if by_native else "NumPy") and report["why"]
+
+
+@pytest.mark.parametrize("asked", ["auto", "chainer"])
+def test_without_a_library_numpy_computes_and_one_warning_says_why(asked: str) -> None:
+    done = run(ABSENT + REPORT + REPORT, asked)
+    assert done.returncode == 0
+    assert done.stderr.count("NumPy computes") == 1
+    assert "no library was built" in done.stderr and "hint: install gcc" in done.stderr
+    report = json.loads(done.stdout.splitlines()[0])
+    assert report["chosen"].endswith("reference") and "[[0. 2.]]" in report["y"]
+    assert "no library was built" in report["why"]
+
+
+def test_without_ctypes_numpy_computes() -> None:
+    done = run(WITHOUT_CTYPES + REPORT, "auto")
+    assert done.returncode == 0 and "ctypes" in done.stderr
+    assert json.loads(done.stdout)["chosen"] == "reference"
+
+
+def test_native_kernels_that_are_asked_for_must_be_there() -> None:
+    done = run(ABSENT + REPORT, "native")
+    assert done.returncode != 0 and done.stdout == ""
+    assert "NativeKernelsUnavailable: no library was built" in done.stderr
+
+
+def test_a_reference_that_is_asked_for_needs_no_warning() -> None:
+    assert run(ABSENT + REPORT, "reference").stderr == ""
+
+
+def test_a_wrong_choice_is_explained() -> None:
+    done = run(REPORT, "fastest")
+    assert done.returncode != 0
+    assert "must be one of auto, native, reference, chainer, not 'fastest'" in done.stderr
+
+
+def test_the_programs_explain_a_wrong_choice_without_a_traceback() -> None:
+    code = "import sys; from edgeddl.__main__ import main; sys.exit(main(['info']))"
+    done = run(code, "fastest")
+    assert done.returncode == 2
+    assert "EDGEDDL_KERNELS must be one of" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_chainers_functions_are_used_without_a_warning() -> None:
+    done = run(FUNCTIONS, "chainer")
+    assert done.stdout.startswith("chainer.functions."), done.stderr
+    assert "is left to Chainer" in run(FUNCTIONS, "reference").stderr
+
+
+def test_info_says_what_was_chosen_and_why() -> None:
+    code = "from edgeddl.__main__ import main; main(['info', '--json'])"
+    facts = json.loads(run(PRESENT + code, "auto").stdout)
+    assert facts["kernels"] == "native avx2" and facts["kernels why"] == "it has AVX2"
+    table = run(ABSENT + code.replace(", '--json'", ""), "auto").stdout
+    assert "reference" in table and "no library was built" in table
+
+
+def test_every_implementation_has_every_kernel() -> None:
+    """What the entry points call is what the reference has, and what native code must have."""
+    assert all(callable(getattr(kernels, name)) for name in reference.__all__)
+    implementation = kernels._implementation
+    assert [name for name in reference.__all__ if not hasattr(implementation, name)] == []

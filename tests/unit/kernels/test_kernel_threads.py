@@ -1,0 +1,172 @@
+"""Results are the same from run to run, and whoever else computes at the same time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+
+from edgeddl import kernels
+from edgeddl.kernels.window import Window
+from tests.unit.kernels.implementations import Implementation
+from tests.unit.kernels.layers import (
+    PASSES,
+    SAME,
+    Layer,
+    exact_and_limit_of,
+    random,
+    three_passes,
+)
+
+EPS = 2e-5
+# large enough for a part for each of three threads
+LAYERS = [
+    Layer((5, 24, 20, 20), 33, SAME),
+    Layer((3, 130, 12, 12), 140, SAME),
+    Layer((4, 24, 21, 20), 33, Window(3, 3, 2, 2, 1, 1)),
+    Layer((2, 200, 8, 8), 300, Window(1, 1)),
+    Layer((3, 33, 21, 20), 33, SAME, 33),
+    Layer((3, 24, 15, 15), 36, Window(3, 3, ph=2, pw=2, dy=2, dx=2), 3),
+]
+
+
+def everything_else() -> list[np.ndarray]:
+    x, gy = random((6, 40, 24, 24), 0), random((6, 40, 24, 24), 1)
+    gamma, beta = random((2, 40), 2)
+    y, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS, True)
+    known = (gamma, beta, *moments, EPS)
+    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known, True)
+    window = Window(3, 3, 2, 2, 1, 1)
+    pooled = kernels.max_pooling_forward(x, window)
+    flat = random((3, 100_001), 3)
+    kernels.momentum_sgd(*flat, 0.1, 0.9, 0.01, True)
+    rows = random((300, 100), 4)
+    loss, gradient = kernels.softmax_cross_entropy(rows, np.arange(300, dtype=np.int32) % 100)
+    return [
+        y,
+        *moments,
+        *sums,
+        kernels.batch_normalization_input_gradient(x, gy, *known, *sums, True),
+        *kernels.batch_normalization_residual_gradients(x, y, gy, *moments, EPS),
+        kernels.relu_forward(x),
+        kernels.relu_backward(y, gy),
+        kernels.add(x, gy),
+        kernels.channel_sums(gy),
+        pooled,
+        kernels.max_pooling_backward(x, pooled, pooled, window),
+        kernels.average_pooling_forward(x, window),
+        kernels.average_pooling_backward(pooled, x.shape, window),
+        kernels.global_average_forward(x),
+        kernels.global_average_backward(pooled[:, :, 0, 0], x.shape),
+        np.float32(loss),
+        gradient,
+        flat,
+    ]
+
+
+WORK: dict[str, Callable[[], list[np.ndarray]]] = {
+    **{str(layer): partial(three_passes, layer, *layer.arrays()) for layer in LAYERS},
+    "everything else": everything_else,
+}
+by_work = pytest.mark.parametrize("work", WORK)
+
+
+def bits(arrays: list[np.ndarray]) -> list[bytes]:
+    return [array.tobytes() for array in arrays]
+
+
+@by_work
+def test_the_same_from_run_to_run(implementation: Implementation, work: str) -> None:
+    expected = bits(WORK[work]())
+    for _ in range(5):
+        assert bits(WORK[work]()) == expected
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_the_number_of_threads_hardly_matters(native: Implementation, layer: Layer) -> None:
+    """Sums over all images are cut into parts by threads: one more rounding for each."""
+    found = []
+    for threads in (1, 2, 8, native.threads):
+        native.set_threads(threads)
+        found.append(three_passes(layer, *layer.arrays()))
+    for name, *results in zip(PASSES, *found, strict=True):
+        largest = exact_and_limit_of(layer, name)[1].max()
+        assert all((abs(array - results[0]) <= largest).all() for array in results), name
+
+
+def test_the_number_of_threads_does_not_matter_elsewhere(native: Implementation) -> None:
+    found = []
+    for threads in (1, 2, 8, native.threads):
+        native.set_threads(threads)
+        found.append(bits(everything_else()))
+    assert all(one == found[0] for one in found)
+
+
+@by_work
+def test_the_same_while_others_compute(implementation: Implementation, work: str) -> None:
+    """Of Python threads that compute at once, one has the workers; each has its workspace."""
+    expected = bits(WORK[work]())
+    ended = threading.Event()
+
+    def disturb(other: str) -> None:
+        while not ended.is_set():
+            WORK[other]()
+
+    others = [str(LAYERS[0]), str(LAYERS[2])]
+    with ThreadPoolExecutor(4) as pool:
+        disturbers = [pool.submit(disturb, other) for other in others]
+        workers = [
+            pool.submit(lambda: [bits(WORK[work]()) == expected for _ in range(2)])
+            for _ in range(2)
+        ]
+        try:
+            assert all(all(worker.result()) for worker in workers)
+        finally:
+            ended.set()
+        for disturber in disturbers:
+            disturber.result()
+
+
+def test_threads_may_change_while_others_compute(native: Implementation) -> None:
+    work = partial(kernels.relu_forward, random((300, 400), 0))
+    expected = work().tobytes()
+    with ThreadPoolExecutor(2) as pool:
+        results = [pool.submit(lambda: [work().tobytes() for _ in range(50)]) for _ in range(2)]
+        for threads in [1, 4, 2, 3] * 5:
+            native.set_threads(threads)
+        assert {one for result in results for one in result.result()} == {expected}
+    native.set_threads(native.threads)
+
+
+# Python warns of forks where there are threads: ours are the case in point
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_computes_the_same(native: Implementation) -> None:
+    work = WORK[str(LAYERS[0])]
+    expected = bits(work())
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if bits(work()) == expected else 1)
+        finally:
+            os._exit(2)
+    assert exit_code(child) == 0
+    assert bits(work()) == expected
+
+
+def exit_code(child: int) -> int | None:
+    """Of a child process; None, and its end, if it does not end by itself."""
+    for _ in range(600):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
