@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from edgeddl import kernels
@@ -24,8 +25,7 @@ class Convolution2D(Node):
 
     def window(self, W: Array) -> Window:
         """The geometry, of which the weights' shape is a part."""
-        (kh, kw), (dy, dx) = W.shape[2:], self.dilate
-        return Window(kh, kw, *self.stride, *self.pad, dy=dy, dx=dx)
+        return _window(W.shape[2:], self.stride, self.pad, self.dilate)
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_inputs((0, 1))
@@ -45,8 +45,18 @@ class Convolution2D(Node):
                 2, lambda out: kernels.store(kernels.channel_sums(gy), out)
             )
         if 0 in wanted:
-            gx = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
+            gx = kernels.convolution_input_gradient(
+                gy, W, x.shape, window, groups, self.so_far.pop(0, None)
+            )
         return (gx, gW, gb)[: len(self.inputs)]
+
+
+_Two = tuple[int, int]
+
+
+@cache
+def _window(size: _Two, stride: _Two, pad: _Two, dilate: _Two) -> Window:
+    return Window(*size, *stride, *pad, dy=dilate[0], dx=dilate[1])
 
 
 def convolution_2d(

@@ -27,15 +27,30 @@ Pair = int | tuple[int, int]
 class Node(chainer.FunctionNode):
     """A function whose gradients are computed by kernels."""
 
-    def backward(self, indexes: tuple[int, ...], grad_outputs: Any) -> tuple[Any, ...]:
+    # By input: the sum of the gradients that other functions have found for it so far. A kernel
+    # that can add to it takes it out; the rest is added afterwards.
+    so_far: dict[int, Array]
+
+    def backward_accumulate(
+        self, indexes: tuple[int, ...], grad_outputs: Any, grad_inputs: Any
+    ) -> tuple[Any, ...]:
         if chainer.config.enable_backprop:
             name = type(self).__name__
             raise NotImplementedError(
                 f"{name} of edgeddl has no second derivative (enable_double_backprop, or "
                 "chainer.grad with it); chainer.functions has"
             )
+        found = zip(indexes, grad_inputs, strict=True)
+        self.so_far = {index: g.array for index, g in found if g is not None}
         gradients = self.gradients(set(indexes), grad_outputs[0].array)
-        return tuple(None if g is None else chainer.as_variable(g) for g in gradients)
+        totals = (self._total(index, gradients[index]) for index in indexes)
+        return tuple(None if total is None else chainer.as_variable(total) for total in totals)
+
+    def _total(self, index: int, gradient: Array | None) -> Array | None:
+        before = self.so_far.pop(index, None)
+        if gradient is None or before is None:
+            return before if gradient is None else gradient
+        return gradient + before
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         """A gradient for each input whose index is wanted, None for the others.

@@ -94,15 +94,22 @@ def convolution_weight_gradient(
 
 
 def convolution_input_gradient(
-    gy: Array, W: Array, x_shape: Shape4, window: Window, groups: int = 1
+    gy: Array,
+    W: Array,
+    x_shape: Shape4,
+    window: Window,
+    groups: int = 1,
+    plus: Array | None = None,
 ) -> Array:
-    """gx, of shape x_shape (N, C, H, W)."""
+    """gx, of shape x_shape (N, C, H, W); plus another gradient of x, if given."""
     check_image_shape("x_shape", x_shape)
     check_array("W", W, (None, None, window.kh, window.kw))
     check_groups(groups, x_shape[1], len(W))
     check_array("W", W, (None, x_shape[1] // groups, window.kh, window.kw))
     check_array("gy", gy, (x_shape[0], len(W), *window.output_size(*x_shape[2:])))
-    return _implementation.convolution_input_gradient(gy, W, x_shape, window, groups)
+    if plus is not None:
+        check_array("plus", plus, x_shape)
+    return _implementation.convolution_input_gradient(gy, W, x_shape, window, groups, plus)
 
 
 def batch_normalization_statistics(x: Array) -> tuple[Array, Array]:

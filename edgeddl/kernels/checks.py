@@ -10,14 +10,19 @@ import numpy as np
 from edgeddl.errors import KernelError
 
 
+_FLOAT32 = np.dtype(np.float32)
+
+
 def check_array(name: str, array: np.ndarray, shape: Sequence[int | None]) -> None:
     """A float32 NumPy array of the given shape, in which None stands for any size."""
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+    if not isinstance(array, np.ndarray) or array.dtype != _FLOAT32:
         found = getattr(array, "dtype", type(array).__name__)
         raise KernelError(f"{name} must be a NumPy array of float32, not of {found}")
-    fits = array.ndim == len(shape) and all(
-        expected in (None, found) for expected, found in zip(shape, array.shape, strict=True)
-    )
+    found = array.shape
+    fits = len(found) == len(shape)
+    if fits and found != shape:  # a loop: this runs hundreds of times in a training step
+        for expected, size in zip(shape, found, strict=True):
+            fits = fits and (expected is None or expected == size)
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
         raise KernelError(f"{name} must have the shape ({wanted}), not {array.shape}")
@@ -25,15 +30,21 @@ def check_array(name: str, array: np.ndarray, shape: Sequence[int | None]) -> No
         raise KernelError(f"{name} must be aligned in memory: its address is no multiple of 4")
 
 
+def is_whole(number: object) -> bool:
+    """Whether it is a whole number, Python's or NumPy's."""
+    return type(number) is int or isinstance(number, Integral)
+
+
 def check_images(name: str, array: np.ndarray) -> None:
     """A float32 array (N, C, H, W); there may be no images, but not images without numbers."""
     check_array(name, array, (None, None, None, None))
-    check_image_shape(name, array.shape)
+    if array.size == 0:
+        check_image_shape(name, array.shape)
 
 
 def check_image_shape(name: str, shape: Sequence[int]) -> None:
     """(N, C, H, W), of which only N may be 0."""
-    whole = len(shape) == 4 and all(isinstance(size, Integral) for size in shape)
+    whole = len(shape) == 4 and all(map(is_whole, shape))
     if not whole or shape[0] < 0 or min(shape[1:]) < 1:
         raise KernelError(
             f"{name} must have the shape (images, channels, height, width), with at least one "
@@ -59,7 +70,7 @@ def check_channels(c: int, **vectors: np.ndarray) -> None:
 
 def check_groups(groups: int, c: int, k: int) -> None:
     """Whether c input and k output channels can be cut into so many groups."""
-    if not isinstance(groups, Integral) or groups < 1 or c % groups or k % groups or k < 1:
+    if not is_whole(groups) or groups < 1 or c % groups or k % groups or k < 1:
         raise KernelError(
             f"{c} input and {k} output channels cannot be cut into groups={groups} equal groups"
         )

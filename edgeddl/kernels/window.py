@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 
 from edgeddl.errors import KernelError
+from edgeddl.kernels.checks import is_whole
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Window:
     def __post_init__(self) -> None:
         steps = (self.kh, self.kw, self.sy, self.sx, self.dy, self.dx)
         pads = (self.ph, self.pw)
-        whole = all(isinstance(number, Integral) for number in steps + pads)
+        whole = all(map(is_whole, steps + pads))
         if not whole or min(steps) < 1 or min(pads) < 0:
             raise KernelError(
                 "window, dilation and stride must be at least 1, padding at least 0, all whole "

@@ -20,7 +20,7 @@ EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const 
     const prologue before = {scale, shift};
     if (winograd_fits(shape)) {
         const weights w = {W, shape->c, shape->k, shape->k, 0};
-        const int result = winograd_forward(shape, x, before, &w, bias, y);
+        const int result = winograd_forward(shape, x, before, &w, bias, NULL, y);
         if (result != NOT_FINITE)
             return result;
     }
@@ -30,18 +30,19 @@ EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const 
 }
 
 EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
-                                              float *gx)
+                                              const float *plus, float *gx)
 {
     const conv turned = turned_shape(shape);
     if (winograd_fits(shape) && winograd_fits(&turned)) {
         const weights w = {W, shape->c, shape->k, shape->k, 1};
-        const int result = winograd_forward(&turned, gy, (prologue){NULL, NULL}, &w, NULL, gx);
+        const int result =
+            winograd_forward(&turned, gy, (prologue){NULL, NULL}, &w, NULL, plus, gx);
         if (result != NOT_FINITE)
             return result;
     }
     if (is_depthwise(shape))
-        return depthwise_input_gradient(shape, gy, W, gx);
-    return direct_input_gradient(shape, gy, W, gx);
+        return depthwise_input_gradient(shape, gy, W, plus, gx);
+    return direct_input_gradient(shape, gy, W, plus, gx);
 }
 
 EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,

@@ -4,7 +4,8 @@
  *   x [n][h][w][c]    W [kh][kw][c/groups][k]    y [n][out_h][out_w][k]
  *
  * gx, gW and gy are gradients, of the same shapes. Gradients of x are themselves convolutions, of
- * gy with the weights turned by 180 degrees and c and k exchanged.
+ * gy with the weights turned by 180 degrees and c and k exchanged. `bias` and `plus`, the latter of
+ * the shape of the result, are added to it; either may be NULL.
  */
 #ifndef EDGEDDL_CONVOLUTION_H
 #define EDGEDDL_CONVOLUTION_H
@@ -47,7 +48,7 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
 /* 3 x 3 windows with stride 1, by Winograd's algorithm. */
 int winograd_fits(const conv *shape);
 int winograd_forward(const conv *shape, const float *x, prologue before, const weights *w,
-                     const float *bias, float *y);
+                     const float *bias, const float *plus, float *y);
 int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
                              float *gW);
 
@@ -56,12 +57,14 @@ int direct_forward(const conv *shape, const float *x, prologue before, const flo
                    const float *bias, float *y);
 int direct_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
                            float *gW);
-int direct_input_gradient(const conv *shape, const float *gy, const float *W, float *gx);
+int direct_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
+                          float *gx);
 
 /* As many groups as channels. */
 int depthwise_forward(const conv *shape, const float *x, const float *W, const float *bias,
                       float *y);
 int depthwise_weight_gradient(const conv *shape, const float *x, const float *gy, float *gW);
-int depthwise_input_gradient(const conv *shape, const float *gy, const float *W, float *gx);
+int depthwise_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
+                             float *gx);
 
 #endif

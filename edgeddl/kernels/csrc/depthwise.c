@@ -10,10 +10,10 @@ typedef struct {
     const float *pixel, *W;
 } seen;
 
-static void sum_taps(const seen *taps, long count, long c, const float *bias, float *y)
+static void sum_taps(const seen *taps, long count, long c, const float *start, float *y)
 {
     for (long i = 0; i < c; i += LANES) {
-        vec sum = bias ? load_some(bias + i, c - i) : (vec){0};
+        vec sum = start ? load_some(start + i, c - i) : (vec){0};
         if (c - i >= LANES)
             for (long t = 0; t < count; t++)
                 sum += load(taps[t].pixel + i) * load(taps[t].W + i);
@@ -26,9 +26,9 @@ static void sum_taps(const seen *taps, long count, long c, const float *bias, fl
 
 typedef struct {
     const conv *shape;
-    const float *x, *gy, *W, *bias;
+    const float *x, *gy, *W, *bias, *plus;
     float *out;
-    seen *taps; /* kh * kw for each part */
+    seen *taps; /* kh * kw for each thread */
     float *own; /* gradients of the parts */
 } job;
 
@@ -36,7 +36,7 @@ static void forward_rows(void *context, int part, int parts)
 {
     const job *j = context;
     const conv *s = j->shape;
-    seen *taps = j->taps + part * s->kh * s->kw;
+    seen *taps = j->taps + thread_number() * s->kh * s->kw;
     const long rows = s->n * s->out_h;
     for (long row = share(rows, part, parts); row < share(rows, part + 1, parts); row++) {
         const long image = row / s->out_h, top = row % s->out_h * s->sy - s->ph;
@@ -63,7 +63,7 @@ static void input_gradient_rows(void *context, int part, int parts)
 {
     const job *j = context;
     const conv *s = j->shape;
-    seen *taps = j->taps + part * s->kh * s->kw;
+    seen *taps = j->taps + thread_number() * s->kh * s->kw;
     const long rows = s->n * s->h;
     for (long row = share(rows, part, parts); row < share(rows, part + 1, parts); row++) {
         const long image = row / s->h, bottom = row % s->h + s->ph;
@@ -82,7 +82,8 @@ static void input_gradient_rows(void *context, int part, int parts)
                                    j->W + (a * s->kw + b) * s->c};
                 }
             }
-            sum_taps(taps, count, s->c, NULL, j->out + (row * s->w + column) * s->c);
+            const long at = (row * s->w + column) * s->c;
+            sum_taps(taps, count, s->c, j->plus ? j->plus + at : NULL, j->out + at);
         }
     }
 }
@@ -137,7 +138,7 @@ static int run_rows(part_function *run, job *j, long rows, long columns)
 {
     const conv *s = j->shape;
     const int parts = parts_for(rows, columns * s->c * s->kh * s->kw);
-    j->taps = malloc((size_t)(parts * s->kh * s->kw) * sizeof(seen));
+    j->taps = malloc((size_t)(thread_count() * s->kh * s->kw) * sizeof(seen));
     if (!j->taps)
         return OUT_OF_MEMORY;
     run_parts(run, j, parts);
@@ -152,16 +153,17 @@ int depthwise_forward(const conv *shape, const float *x, const float *W, const f
     return run_rows(forward_rows, &j, shape->n * shape->out_h, shape->out_w);
 }
 
-int depthwise_input_gradient(const conv *shape, const float *gy, const float *W, float *gx)
+int depthwise_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
+                             float *gx)
 {
-    job j = {.shape = shape, .gy = gy, .W = W, .out = gx};
+    job j = {.shape = shape, .gy = gy, .W = W, .plus = plus, .out = gx};
     return run_rows(input_gradient_rows, &j, shape->n * shape->h, shape->w);
 }
 
 int depthwise_weight_gradient(const conv *shape, const float *x, const float *gy, float *gW)
 {
     const long length = shape->kh * shape->kw * shape->c;
-    const int parts = parts_for(shape->n * shape->out_h, shape->out_w * length);
+    const int parts = sums_for(shape->n * shape->out_h, shape->out_w * length);
     job j = {.shape = shape, .x = x, .gy = gy, .own = workspace((size_t)(parts * length))};
     if (!j.own)
         return OUT_OF_MEMORY;

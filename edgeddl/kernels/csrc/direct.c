@@ -19,7 +19,7 @@ enum { BLOCK_DEPTH = 256 }; /* numbers of each: a panel of weights then stays in
 typedef struct {
     float *y;
     long h, w, pixel, top, left, step_y, step_x;
-    const float *bias;
+    const float *bias, *plus;
 } target;
 
 typedef struct {
@@ -50,7 +50,7 @@ static int writes_directly(const job *j)
 {
     const target *to = &j->to;
     return to->step_y == 1 && to->step_x == 1 && to->h == j->x.high && to->w == j->x.wide &&
-           !to->bias && weight_columns(&j->w) % LANES == 0;
+           !to->bias && !to->plus && weight_columns(&j->w) % LANES == 0;
 }
 
 static void write_rows(const job *j, const float *rows, long row, long patch, long count,
@@ -62,10 +62,14 @@ static void write_rows(const job *j, const float *rows, long row, long patch, lo
         const long image = patch / x->wide / x->high;
         const long y = to->top + patch / x->wide % x->high * to->step_y;
         const long left = to->left + patch % x->wide * to->step_x;
-        float *pixel = to->y + ((image * to->h + y) * to->w + left) * to->pixel + column;
+        const long at = ((image * to->h + y) * to->w + left) * to->pixel + column;
         for (long k = 0; k < columns; k += LANES) {
-            const vec bias = to->bias ? load_some(to->bias + column + k, columns - k) : (vec){0};
-            store_some(pixel + k, load(rows + k) + bias, columns - k);
+            vec sum = load(rows + k);
+            if (to->bias)
+                sum += load_some(to->bias + column + k, columns - k);
+            if (to->plus)
+                sum += load_some(to->plus + at + k, columns - k);
+            store_some(to->y + at + k, sum, columns - k);
         }
     }
 }
@@ -115,7 +119,7 @@ static void compute(void *context, int part, int parts)
     const long panel_from = j->by_panels ? share(panels, part, parts) : 0;
     const long panel_to = j->by_panels ? share(panels, part + 1, parts) : panels;
     const long blocks = ceil_div(rows, BLOCK_ROWS);
-    float *gathered = j->own + part * j->own_floats;
+    float *gathered = j->own + thread_number() * j->own_floats;
     float *results = gathered + BLOCK_ROWS * BLOCK_DEPTH;
     for (long block = 0; block < blocks; block++) {
         const long from = rows * block / blocks, to = rows * (block + 1) / blocks;
@@ -131,7 +135,7 @@ static int convolve(job *j)
     const int parts = j->by_panels ? parts_for(panels, rows * j->x.depth * TILE_COLUMNS)
                                    : parts_for(rows, j->x.depth * weight_columns(&j->w));
     j->own_floats = BLOCK_ROWS * (BLOCK_DEPTH + panels * TILE_COLUMNS);
-    j->panels = workspace((size_t)(packed + parts * j->own_floats));
+    j->panels = workspace((size_t)(packed + thread_count() * j->own_floats));
     if (!j->panels)
         return OUT_OF_MEMORY;
     j->own = j->panels + packed;
@@ -156,7 +160,7 @@ int direct_forward(const conv *shape, const float *x, prologue before, const flo
             .x = input_patches(shape, x, before, group, BLOCK_DEPTH),
             .w = group_weights(shape, W, group, 0),
             .to = {y + group * k, shape->out_h, shape->out_w, shape->k, 0, 0, 1, 1,
-                   bias ? bias + group * k : NULL},
+                   bias ? bias + group * k : NULL, NULL},
         };
         result = j.x.pieces ? convolve(&j) : OUT_OF_MEMORY;
         free(j.x.pieces);
@@ -165,8 +169,8 @@ int direct_forward(const conv *shape, const float *x, prologue before, const flo
 }
 
 /* The pixels of gx at top + y * sy, left + x * sx, for all y and x. */
-static int input_gradient_phase(const conv *s, const float *gy, const float *W, float *gx,
-                                long group, long top, long left)
+static int input_gradient_phase(const conv *s, const float *gy, const float *W, const float *plus,
+                                float *gx, long group, long top, long left)
 {
     const long c = s->c / s->groups, k = s->k / s->groups;
     const long pieces = s->kh * s->kw * ceil_div(k, BLOCK_DEPTH);
@@ -178,7 +182,8 @@ static int input_gradient_phase(const conv *s, const float *gy, const float *W, 
             .pieces = malloc((size_t)pieces * sizeof(piece)),
         },
         .w = group_weights(s, W, group, 1),
-        .to = {gx + group * c, s->h, s->w, s->c, top, left, s->sy, s->sx, NULL},
+        .to = {gx + group * c, s->h, s->w, s->c, top, left, s->sy, s->sx, NULL,
+               plus ? plus + group * c : NULL},
     };
     if (!j.x.pieces)
         return OUT_OF_MEMORY;
@@ -194,21 +199,26 @@ static int input_gradient_phase(const conv *s, const float *gy, const float *W, 
         result = convolve(&j);
     else /* these pixels are in no window */
         for (long patch = 0; patch < patch_count(&j.x); patch++) {
-            const long image = patch / j.x.wide / j.x.high, y = top + patch / j.x.wide % j.x.high * s->sy;
+            const long image = patch / j.x.wide / j.x.high;
+            const long y = top + patch / j.x.wide % j.x.high * s->sy;
             const long x = left + patch % j.x.wide * s->sx;
-            memset(gx + ((image * s->h + y) * s->w + x) * s->c + group * c, 0,
-                   (size_t)c * sizeof(float));
+            const long at = ((image * s->h + y) * s->w + x) * s->c + group * c;
+            if (plus)
+                memcpy(gx + at, plus + at, (size_t)c * sizeof(float));
+            else
+                memset(gx + at, 0, (size_t)c * sizeof(float));
         }
     free(j.x.pieces);
     return result;
 }
 
-int direct_input_gradient(const conv *shape, const float *gy, const float *W, float *gx)
+int direct_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
+                          float *gx)
 {
     int result = DONE;
     for (long group = 0; group < shape->groups; group++)
         for (long top = 0; top < min_long(shape->sy, shape->h); top++)
             for (long left = 0; left < min_long(shape->sx, shape->w) && result == DONE; left++)
-                result = input_gradient_phase(shape, gy, W, gx, group, top, left);
+                result = input_gradient_phase(shape, gy, W, plus, gx, group, top, left);
     return result;
 }

@@ -18,7 +18,7 @@ typedef struct {
     const float *gy;
     float *gW;
     long k, k_all; /* of this group, of all */
-    float *own;    /* workspace of the parts, own_floats each */
+    float *own;    /* workspace of the parts, or of the threads, own_floats each */
     long own_floats;
     int private;
 } job;
@@ -94,7 +94,8 @@ static void compute_own_panels(void *context, int part, int parts)
         const long panel_to = min_long(to - chunk * panels, panels);
         if (panel_from < panel_to)
             sum_products(j, 0, patch_count(&j->x), first, end, panel_from, panel_to,
-                         j->own + part * j->own_floats, j->gW + depth * j->k_all, j->k_all);
+                         j->own + thread_number() * j->own_floats, j->gW + depth * j->k_all,
+                         j->k_all);
         depth += chunk_depth(&j->x, first, end);
     }
 }
@@ -103,12 +104,12 @@ static int compute(job *j)
 {
     const long rows = patch_count(&j->x), sums = j->x.depth * own_row(j);
     j->private = j->k % LANES != 0 || sums <= LARGEST_OWN;
-    const int parts = j->private ? parts_for(rows, sums)
-                                 : parts_for(panel_count(j) * ceil_div(j->x.depth, BLOCK_DEPTH),
-                                             rows * BLOCK_DEPTH * TILE_COLUMNS);
+    const int parts = j->private ? sums_for(rows, sums)
+                                 : sums_for(panel_count(j) * ceil_div(j->x.depth, BLOCK_DEPTH),
+                                            rows * BLOCK_DEPTH * TILE_COLUMNS);
     j->own_floats = BLOCK_ROWS * (BLOCK_DEPTH + PADDING + TILE_COLUMNS) + (j->private ? sums : 0);
     j->own_floats = round_up(j->own_floats, 16);
-    j->own = workspace((size_t)(parts * j->own_floats));
+    j->own = workspace((size_t)(thread_count() * j->own_floats));
     if (!j->own)
         return OUT_OF_MEMORY;
     run_parts(j->private ? sum_own_patches : compute_own_panels, j, parts);

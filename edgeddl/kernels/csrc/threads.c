@@ -10,6 +10,7 @@
 enum { LOOKS_BEFORE_SLEEP = 2000, LOOKS_BEFORE_YIELD = 20000 };
 /* About 10 microseconds of work, the price of waking a thread. */
 enum { SMALLEST_PART = 1 << 14 };
+enum { PARTS_PER_THREAD = 4 };
 enum { MOST_THREADS = 256 };
 
 static struct {
@@ -24,6 +25,7 @@ static struct {
     part_function *run;
     void *context;
     int parts;
+    atomic_int next; /* part that nobody has taken */
 } pool = {
     .in_use = PTHREAD_MUTEX_INITIALIZER,
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -61,17 +63,29 @@ struct worker {
     unsigned round;
 };
 
+static _Thread_local int number; /* 0 for every thread that is not of the pool */
+
+int thread_number(void) { return number; }
+
+static void take_parts(void)
+{
+    int part;
+    while ((part = atomic_fetch_add(&pool.next, 1)) < pool.parts)
+        pool.run(pool.context, part, pool.parts);
+}
+
 static void *work(void *argument)
 {
     struct worker self = *(struct worker *)argument;
     free(argument);
+    number = self.number;
     for (;;) {
         self.round = wait_for_round(self.round);
-        part_function *run = pool.run;
-        if (run && self.number < pool.parts)
-            run(pool.context, self.number, pool.parts);
+        const int closing = !pool.run;
+        if (!closing)
+            take_parts();
         atomic_fetch_sub(&pool.unfinished, 1);
-        if (!run) /* the pool is being closed */
+        if (closing)
             return NULL;
     }
 }
@@ -81,6 +95,7 @@ static void start_round(part_function *run, void *context, int parts)
     pool.run = run;
     pool.context = context;
     pool.parts = parts;
+    atomic_store(&pool.next, 0);
     atomic_store(&pool.unfinished, atomic_load(&pool.running));
     atomic_fetch_add(&pool.round, 1);
     if (atomic_load(&pool.sleeping)) {
@@ -130,34 +145,36 @@ static void start_workers(int wanted)
 
 void run_parts(part_function *run, void *context, int parts)
 {
-    int rest = 0;
-    if (parts > 1 && !pthread_mutex_trylock(&pool.in_use)) {
-        if (atomic_load(&pool.running) < parts - 1)
-            start_workers(parts - 1);
-        rest = 1 + atomic_load(&pool.running);
+    const int workers = thread_count() - 1;
+    if (parts > 1 && workers > 0 && !pthread_mutex_trylock(&pool.in_use)) {
+        if (atomic_load(&pool.running) < workers)
+            start_workers(workers);
         start_round(run, context, parts);
-        run(context, 0, parts);
-        for (; rest < parts; rest++) /* threads that could not be started */
-            run(context, rest, parts);
+        take_parts();
         wait_for_workers();
         pthread_mutex_unlock(&pool.in_use);
         return;
     }
-    for (; rest < parts; rest++)
-        run(context, rest, parts);
+    for (int part = 0; part < parts; part++)
+        run(context, part, parts);
 }
 
 int thread_count(void) { return atomic_load(&pool.threads); }
 
+static int parts_of(long pieces, long work, long most)
+{
+    const long worth = pieces * work / SMALLEST_PART;
+    const long parts = pieces < most ? pieces : most;
+    return worth < 2 || parts < 2 ? 1 : (int)(parts < worth ? parts : worth);
+}
+
 int parts_for(long pieces, long work)
 {
-    long parts = thread_count(), most = pieces * work / SMALLEST_PART;
-    if (parts > pieces)
-        parts = pieces;
-    if (parts > most)
-        parts = most;
-    return parts > 1 ? (int)parts : 1;
+    const long threads = thread_count();
+    return threads == 1 ? 1 : parts_of(pieces, work, threads * PARTS_PER_THREAD);
 }
+
+int sums_for(long pieces, long work) { return parts_of(pieces, work, thread_count()); }
 
 EXPORT void edgeddl_set_threads(int threads)
 {

@@ -1,6 +1,7 @@
 /* A small pool of threads, and memory that kernels keep from call to call.
  *
- * Work is cut into `parts` beforehand, the same way every time: results do not depend on timing.
+ * Work is cut into `parts` beforehand, the same way every time, and what comes out does not depend
+ * on who computes a part: results do not depend on timing. Threads take parts as they become free.
  */
 #ifndef EDGEDDL_THREADS_H
 #define EDGEDDL_THREADS_H
@@ -21,9 +22,16 @@ int thread_count(void);
 /* Calls run(context, part, parts) for every part, at the same time where threads are free. */
 void run_parts(part_function *run, void *context, int parts);
 
-/* Parts for so many pieces of work, of `work` numbers each: a part for each thread, but none so
- * small that waking a thread costs more than it does. */
+/* Which thread this is, for memory of its own within a call: below thread_count(). */
+int thread_number(void);
+
+/* Parts for so many pieces of work, of `work` numbers each: some for each thread, so that all end
+ * at the same time though one be slower, but none so small that handing it over costs more than it
+ * does. */
 int parts_for(long pieces, long work);
+
+/* The same, but at most one for each thread: for parts with large results that are added up. */
+int sums_for(long pieces, long work);
 
 /* The first of `count` pieces for this part; those of part + 1 begin where its end. */
 static inline long share(long count, int part, int parts) { return count * part / parts; }

@@ -48,11 +48,11 @@ typedef struct {
     grid tiles;
     images x;
     const weights *w;
-    const float *bias;
+    const float *bias, *plus;
     float *y;
     long first, count; /* tiles of the block that is shared */
     planes V, U;       /* what is shared */
-    float *own;        /* workspace of the parts, own_floats each */
+    float *own;        /* workspace of the threads, own_floats each */
     long own_floats;
     int finite;
 } forward;
@@ -87,20 +87,20 @@ ALWAYS_INLINE vec write_tile(const forward *job, position at, const float *m, lo
     both_ways(output_one_way, POINTS, OUTPUTS, in, out);
     const long high = min_long(OUTPUTS, shape->out_h - at.top);
     const long wide = min_long(OUTPUTS, shape->out_w - at.left);
-    float *y = job->y + ((at.image * shape->out_h + at.top) * shape->out_w + at.left) * shape->k + k;
-    if (high == OUTPUTS && wide == OUTPUTS && count >= LANES) {
+    const long first = ((at.image * shape->out_h + at.top) * shape->out_w + at.left) * shape->k + k;
+    const int whole = high == OUTPUTS && wide == OUTPUTS && count >= LANES;
 #pragma GCC unroll 16
-        for (int i = 0; i < OUTPUTS * OUTPUTS; i++) {
-            sum += out[i];
-            store(y + (i / OUTPUTS * shape->out_w + i % OUTPUTS) * shape->k, out[i] + bias);
+    for (int i = 0; i < OUTPUTS * OUTPUTS; i++) {
+        const long at_pixel = first + (i / OUTPUTS * shape->out_w + i % OUTPUTS) * shape->k;
+        sum += out[i];
+        if (whole)
+            store(job->y + at_pixel,
+                  job->plus ? out[i] + load(job->plus + at_pixel) : out[i] + bias);
+        else if (i / OUTPUTS < high && i % OUTPUTS < wide) {
+            const vec other = job->plus ? load_some(job->plus + at_pixel, count) : bias;
+            store_some(job->y + at_pixel, out[i] + other, count);
         }
-    } else
-        for (int i = 0; i < OUTPUTS * OUTPUTS; i++) {
-            sum += out[i];
-            if (i / OUTPUTS < high && i % OUTPUTS < wide)
-                store_some(y + (i / OUTPUTS * shape->out_w + i % OUTPUTS) * shape->k,
-                           out[i] + bias, count);
-        }
+    }
     return sum;
 }
 
@@ -129,7 +129,7 @@ static void make_all_weights(void *context, int part, int parts)
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
         planes U = job->U;
         U.first += panel * planes_floats(c, TILE_COLUMNS, 0);
-        transform_weights(job->w, 0, c, panel * TILE_COLUMNS, job->own + part * job->own_floats, U);
+        transform_weights(job->w, 0, c, panel * TILE_COLUMNS, job->own + thread_number() * job->own_floats, U);
     }
 }
 
@@ -139,7 +139,7 @@ static void forward_own_tiles(void *context, int part, int parts)
     const long c = job->shape->c, k = job->shape->k, most = own_tiles(c);
     const long first = share(job->tiles.count, part, parts);
     const long end = share(job->tiles.count, part + 1, parts), blocks = ceil_div(end - first, most);
-    float *memory = job->own + part * job->own_floats;
+    float *memory = job->own + thread_number() * job->own_floats;
     const planes V = make_planes(memory, most, c, 0);
     const planes M = make_planes(memory + planes_floats(most, c, 0), most, TILE_COLUMNS, 0);
     for (long block = 0; block < blocks; block++) {
@@ -170,7 +170,7 @@ static void forward_own_panels(void *context, int part, int parts)
 {
     forward *job = context;
     const long c = job->shape->c, k = job->shape->k, panels = panel_count(job);
-    float *memory = job->own + part * job->own_floats;
+    float *memory = job->own + thread_number() * job->own_floats;
     const planes M = make_planes(memory, SHARED_TILES, TILE_COLUMNS, 0);
     memory += planes_floats(SHARED_TILES, TILE_COLUMNS, 0);
     const planes U = make_planes(memory, SHARED_DEPTH, TILE_COLUMNS, 0);
@@ -197,10 +197,11 @@ int winograd_fits(const conv *s)
 }
 
 int winograd_forward(const conv *shape, const float *x, prologue before, const weights *w,
-                     const float *bias, float *y)
+                     const float *bias, const float *plus, float *y)
 {
     const long c = shape->c, k = shape->k, panels = ceil_div(k, TILE_COLUMNS);
-    forward job = {.shape = shape, .tiles = tile_grid(shape), .w = w, .bias = bias, .y = y};
+    forward job = {.shape = shape, .tiles = tile_grid(shape), .w = w, .bias = bias, .plus = plus,
+                   .y = y};
     const int keep = c * k <= LARGEST_KEPT;
     const long packed = TAPS * TAPS * TILE_COLUMNS * (keep ? c : SHARED_DEPTH);
     const long tiles = min_long(job.tiles.count, SHARED_TILES);
@@ -219,7 +220,7 @@ int winograd_forward(const conv *shape, const float *x, prologue before, const w
     job.own_floats = round_up(job.own_floats, PADDING);
     shared = round_up(shared, PADDING);
     const long nothing = round_up(c, PADDING);
-    float *memory = workspace((size_t)(nothing + shared + parts * job.own_floats));
+    float *memory = workspace((size_t)(nothing + shared + thread_count() * job.own_floats));
     if (!memory)
         return OUT_OF_MEMORY;
     memset(memory, 0, (size_t)c * sizeof(float));
@@ -228,7 +229,7 @@ int winograd_forward(const conv *shape, const float *x, prologue before, const w
     job.finite = 1;
     if (keep) {
         job.U = make_planes(memory + nothing, c, TILE_COLUMNS, 0);
-        run_parts(make_all_weights, &job, (int)min_long(parts, panels));
+        run_parts(make_all_weights, &job, parts_for(panels, PLANES * c * TILE_COLUMNS));
         run_parts(forward_own_tiles, &job, parts);
     } else {
         job.V = make_planes(memory + nothing, tiles, c, 0);
@@ -236,7 +237,7 @@ int winograd_forward(const conv *shape, const float *x, prologue before, const w
         for (long block = 0; block < blocks; block++) {
             job.first = job.tiles.count * block / blocks;
             job.count = job.tiles.count * (block + 1) / blocks - job.first;
-            run_parts(transform_shared_inputs, &job, parts);
+            run_parts(transform_shared_inputs, &job, parts_for(job.count, PLANES * c));
             run_parts(forward_own_panels, &job, parts);
         }
     }

@@ -22,7 +22,7 @@ typedef struct {
     long most;         /* tiles of a block */
     long first, count; /* those of the block that is shared */
     planes V, Y;
-    float *own; /* workspace of the parts, own_floats each */
+    float *own; /* workspace of the parts, or of the threads, own_floats each */
     long own_floats;
     int add, finite;
 } gradient;
@@ -143,8 +143,8 @@ static void compute_own_chunks(void *context, int part, int parts)
     gradient *job = context;
     const long chunks = chunk_count(job->shape);
     compute_chunks(job, job->V, job->Y, job->count, share(chunks, part, parts),
-                   share(chunks, part + 1, parts), job->own + part * job->own_floats, job->gW,
-                   job->add);
+                   share(chunks, part + 1, parts), job->own + thread_number() * job->own_floats,
+                   job->gW, job->add);
 }
 
 int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
@@ -155,13 +155,13 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     const int private = c * k <= LARGEST_PRIVATE;
     const long tiles = min_long(job.tiles.count, private ? own_tiles(shape) : BLOCK_TILES);
     job.most = tiles;
-    const int parts = private ? parts_for(job.tiles.count / 8, 8 * PLANES * c * k)
+    const int parts = private ? sums_for(job.tiles.count / 8, 8 * PLANES * c * k)
                               : parts_for(chunk_count(shape), tiles * PLANES * CHUNK_ROWS * TILE_COLUMNS);
     const long v = planes_floats(tiles, c, PADDING), y = planes_floats(tiles, k, PADDING);
     job.own_floats = sums_floats() + (private ? gradient_floats(shape) + v + y : 0);
     job.own_floats = round_up(job.own_floats, PADDING);
     const long nothing = round_up(channels, PADDING), shared = private ? 0 : round_up(v + y, PADDING);
-    float *memory = workspace((size_t)(nothing + shared + parts * job.own_floats));
+    float *memory = workspace((size_t)(nothing + shared + thread_count() * job.own_floats));
     if (!memory)
         return OUT_OF_MEMORY;
     memset(memory, 0, (size_t)channels * sizeof(float));
@@ -180,7 +180,7 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
         job.first = job.tiles.count * block / blocks;
         job.count = job.tiles.count * (block + 1) / blocks - job.first;
         job.add = block > 0;
-        run_parts(transform_shared_tiles, &job, parts);
+        run_parts(transform_shared_tiles, &job, parts_for(job.count, PLANES * (c + k)));
         run_parts(compute_own_chunks, &job, parts);
     }
     return job.finite ? DONE : NOT_FINITE;

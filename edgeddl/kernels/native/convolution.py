@@ -45,7 +45,7 @@ def _vectors(before: Prologue | None) -> tuple[Array | None, Array | None]:
 
 _forward = load().function("convolution_forward", "spppppp")
 _weight_gradient = load().function("convolution_weight_gradient", "sppppp")
-_input_gradient = load().function("convolution_input_gradient", "sppp")
+_input_gradient = load().function("convolution_input_gradient", "spppp")
 
 
 def convolution_forward(
@@ -89,10 +89,16 @@ def convolution_weight_gradient(
 
 
 def convolution_input_gradient(
-    gy: Array, W: Array, x_shape: Shape4, window: Window, groups: int = 1
+    gy: Array,
+    W: Array,
+    x_shape: Shape4,
+    window: Window,
+    groups: int = 1,
+    plus: Array | None = None,
 ) -> Array:
     """gx (N, C, H, W), channels last."""
     n, c, h, w = x_shape
     gx = np.empty((n, h, w, c), np.float32)
-    _input_gradient(_shape(x_shape, len(W), window, groups), as_nhwc(gy), as_matrix(W), gx)
+    added = None if plus is None else as_nhwc(plus)
+    _input_gradient(_shape(x_shape, len(W), window, groups), as_nhwc(gy), as_matrix(W), added, gx)
     return gx.transpose(0, 3, 1, 2)

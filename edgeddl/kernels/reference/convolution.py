@@ -114,16 +114,24 @@ def _sum_products(x: Array, gy: Array, window: Window, gW: Array) -> None:
 
 
 def convolution_input_gradient(
-    gy: Array, W: Array, x_shape: Shape4, window: Window, groups: int = 1
+    gy: Array,
+    W: Array,
+    x_shape: Shape4,
+    window: Window,
+    groups: int = 1,
+    plus: Array | None = None,
 ) -> Array:
     """gx (N, C, H, W): gy spread over the windows it came from."""
     n, c, h, w = x_shape
     gradients, matrix = as_nhwc(gy), as_matrix(W)
     shape = (n, h, w, c // groups)
-    return _join(
+    gx = _join(
         _spread(gradients[..., outs], matrix[:, outs], shape, window)
         for _, outs in _channels(c, len(W), groups)
     )
+    if plus is not None:
+        gx += plus
+    return gx
 
 
 def _spread(gy: Array, matrix: Array, shape: Shape4, window: Window) -> Array:

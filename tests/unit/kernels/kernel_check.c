@@ -15,7 +15,8 @@ int edgeddl_convolution_forward(const conv *, const float *x, const float *scale
                                 const float *shift, const float *W, const float *bias, float *y);
 int edgeddl_convolution_weight_gradient(const conv *, const float *x, const float *scale,
                                         const float *shift, const float *gy, float *gW);
-int edgeddl_convolution_input_gradient(const conv *, const float *gy, const float *W, float *gx);
+int edgeddl_convolution_input_gradient(const conv *, const float *gy, const float *W,
+                                       const float *plus, float *gx);
 int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x, float *mean,
                                            float *var);
 int edgeddl_batch_normalization_inference(long rows, long channels, const float *x,
@@ -96,7 +97,7 @@ static void check_convolution(conv s)
     compare("forward", &s, found, exact, y_size);
     edgeddl_convolution_weight_gradient(&s, x, NULL, NULL, gy, found);
     compare("weight gradient", &s, found, exact + y_size, W_size);
-    edgeddl_convolution_input_gradient(&s, gy, W, found);
+    edgeddl_convolution_input_gradient(&s, gy, W, NULL, found);
     compare("input gradient", &s, found, exact + y_size + W_size, x_size);
     free(x), free(W), free(gy), free(found), free(exact);
 }

@@ -110,7 +110,7 @@ def test_the_number_of_threads_does_not_matter_elsewhere(native: Implementation)
 
 
 @by_work
-def test_the_same_while_others_compute(implementation: Implementation, work: str) -> None:
+def test_the_same_while_others_compute(native: Implementation, work: str) -> None:
     """Of Python threads that compute at once, one has the workers; each has its workspace."""
     expected = bits(WORK[work]())
     ended = threading.Event()
