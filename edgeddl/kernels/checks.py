@@ -9,7 +9,6 @@ import numpy as np
 
 from edgeddl.errors import KernelError
 
-
 _FLOAT32 = np.dtype(np.float32)
 
 

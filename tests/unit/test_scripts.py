@@ -12,7 +12,17 @@ import pytest
 
 from tests.support import REPOSITORY
 
-SHELL_SCRIPTS = ["scripts/setup", "scripts/quickstart", "scripts/test", "scripts/lint", ".ci/run"]
+SHELL_SCRIPTS = [
+    "scripts/bench-kernels",
+    "scripts/compare-accuracy",
+    "scripts/lint",
+    "scripts/quickstart",
+    "scripts/setup",
+    "scripts/test",
+    "scripts/test-aarch64",
+    "scripts/test-sanitizers",
+    ".ci/run",
+]
 
 # A Python that only notes what pip is asked for, and whose environments hold a copy of it.
 STAND_IN = f"""#!/bin/sh

@@ -1,7 +1,10 @@
 /* The entry points: which algorithm computes what. */
 #include "convolution.h"
 
-static int is_depthwise(const conv *s) { return s->groups == s->c && s->c == s->k && s->groups > 1; }
+static int is_depthwise(const conv *s)
+{
+    return s->groups == s->c && s->c == s->k && s->groups > 1;
+}
 
 /* The convolution of gy that gives gx, for stride 1. */
 static conv turned_shape(const conv *s)
@@ -51,7 +54,8 @@ EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x
 {
     const prologue before = {scale, shift};
     if (shape->n == 0) {
-        memset(gW, 0, (size_t)(shape->kh * shape->kw * shape->c / shape->groups * shape->k) * sizeof(float));
+        const long count = shape->kh * shape->kw * (shape->c / shape->groups) * shape->k;
+        memset(gW, 0, (size_t)count * sizeof(float));
         return DONE;
     }
     if (winograd_fits(shape)) {

@@ -177,7 +177,8 @@ static int input_gradient_phase(const conv *s, const float *gy, const float *W, 
     job j = {
         .x = {
             .source = gy + group * k, .h = s->out_h, .w = s->out_w, .pixel = s->k,
-            .images = s->n, .high = ceil_div(s->h - top, s->sy), .wide = ceil_div(s->w - left, s->sx),
+            .images = s->n,
+            .high = ceil_div(s->h - top, s->sy), .wide = ceil_div(s->w - left, s->sx),
             .step_y = 1, .step_x = 1,
             .pieces = malloc((size_t)pieces * sizeof(piece)),
         },

@@ -39,7 +39,8 @@ static void sum_products(const job *j, long from, long to, long first, long end,
         const long rows = from + (to - from) * (block + 1) / blocks - patch;
         gather(&j->x, patch, rows, first, end, gathered, row);
         for (long panel = panel_from; panel < panel_to; panel++) {
-            const long column = panel * TILE_COLUMNS, columns = min_long(j->k - column, TILE_COLUMNS);
+            const long column = panel * TILE_COLUMNS;
+            const long columns = min_long(j->k - column, TILE_COLUMNS);
             for (long i = 0; i < rows; i++)
                 memcpy(packed + i * TILE_COLUMNS, j->gy + (patch + i) * j->k_all + column,
                        (size_t)columns * sizeof(float));
@@ -87,7 +88,8 @@ static void compute_own_panels(void *context, int part, int parts)
     long chunks = 0;
     for (long first = 0; first < j->x.count; first = chunk_end(&j->x, first, BLOCK_DEPTH))
         chunks++;
-    const long from = share(chunks * panels, part, parts), to = share(chunks * panels, part + 1, parts);
+    const long from = share(chunks * panels, part, parts);
+    const long to = share(chunks * panels, part + 1, parts);
     for (long first = 0, end, chunk = 0, depth = 0; first < j->x.count; first = end, chunk++) {
         end = chunk_end(&j->x, first, BLOCK_DEPTH);
         const long panel_from = max_long(from - chunk * panels, 0);

@@ -7,7 +7,7 @@
 #ifndef EDGEDDL_MACHINE_H
 #define EDGEDDL_MACHINE_H
 
-#if defined(__AVX512F__) /* Skylake-X, Ice Lake, Zen 4 and later: 32 registers, 1 MB of L2 or more */
+#if defined(__AVX512F__) /* Skylake-X, Ice Lake, Zen 4 and later: 32 registers, 1 MB of L2 */
 #define BUILD "avx512"
 #define LANES 16
 #define TILE_ROWS 6

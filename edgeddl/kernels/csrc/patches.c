@@ -58,7 +58,8 @@ static void clear(float *to, long count)
         memset(to, 0, (size_t)count * sizeof(float));
 }
 
-static void gather_piece(const patches *p, const piece *piece, long image, long y, long x, float *to)
+static void gather_piece(const patches *p, const piece *piece, long image, long y, long x,
+                         float *to)
 {
     const long row = y * p->step_y + piece->y, column = x * p->step_x + piece->x;
     const long inside_first = max_long(column, 0);

@@ -36,7 +36,7 @@ void add_taps(patches *p, long y, long x, long tap, long taps, long c, long most
 long chunk_end(const patches *p, long first, long most);
 long chunk_depth(const patches *p, long first, long end);
 
-/* Pieces first .. end of `rows` patches from `patch` on, as rows that lie `stride` numbers apart. */
+/* Pieces first .. end of `rows` patches from `patch` on, as rows `stride` numbers apart. */
 void gather(const patches *p, long patch, long rows, long first, long end, float *matrix,
             long stride);
 
@@ -44,7 +44,8 @@ void gather(const patches *p, long patch, long rows, long first, long end, float
  * one. */
 int is_plain(const patches *p);
 
-/* The patches of a convolution's input, of one group. Free the pieces; NULL if there is no memory. */
+/* The patches of a convolution's input, of one group. The caller frees the pieces, which are NULL
+ * if there is no memory. */
 patches input_patches(const conv *shape, const float *x, prologue before, long group, long most);
 
 #endif

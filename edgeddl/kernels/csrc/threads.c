@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* A worker that has just worked is likely to be called again at once: it looks for work so many
  * times (some 50 microseconds) before it sleeps. */
@@ -11,6 +12,7 @@ enum { LOOKS_BEFORE_SLEEP = 2000, LOOKS_BEFORE_YIELD = 20000 };
 /* About 10 microseconds of work, the price of waking a thread. */
 enum { SMALLEST_PART = 1 << 14 };
 enum { PARTS_PER_THREAD = 4 };
+enum { HUGE_PAGE = 2 << 20 };
 enum { MOST_THREADS = 256 };
 
 static struct {
@@ -226,8 +228,11 @@ float *workspace(size_t floats)
         void *memory = NULL;
         free(space->memory);
         *space = (struct space){0, NULL};
-        if (posix_memalign(&memory, 64, floats * sizeof(float)))
+        if (posix_memalign(&memory, HUGE_PAGE, floats * sizeof(float)))
             return NULL;
+#ifdef MADV_HUGEPAGE
+        madvise(memory, floats * sizeof(float), MADV_HUGEPAGE); /* 1 to 5 % */
+#endif
         *space = (struct space){floats, memory};
     }
     return space->memory;

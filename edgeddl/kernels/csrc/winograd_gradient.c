@@ -10,15 +10,19 @@
  */
 #include "winograd_tiles.h"
 
-enum { BLOCK_TILES = 128 };
-enum { CHUNK_ROWS = 24 };             /* input channels of a chunk, whose columns are a panel */
-enum { LARGEST_PRIVATE = 128 * 128 }; /* c * k up to which each thread has a gradient of its own */
+enum { BLOCK_TILES = 64 };
+/* Input channels of a chunk, whose columns are a panel: the more there are, the less often Y is
+ * read; but for its sums there must be room in the second-level cache beside V and Y, if they are
+ * there, too. */
+enum { OWN_CHUNK_ROWS = 24, SHARED_CHUNK_ROWS = 64 };
+enum { LARGEST_PRIVATE = 64 * 64 };   /* c * k up to which each thread has a gradient of its own */
 
 typedef struct {
     const conv *shape;
     grid tiles;
     images x, gy;
     float *gW;
+    long chunk_rows;
     long most;         /* tiles of a block */
     long first, count; /* those of the block that is shared */
     planes V, Y;
@@ -53,12 +57,12 @@ static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k
     return finite;
 }
 
-/* Chunks from .. to of the gradient for `count` tiles. A chunk is CHUNK_ROWS x TILE_COLUMNS. */
+/* Chunks from .. to of the gradient for `count` tiles. A chunk is chunk_rows x TILE_COLUMNS. */
 static void compute_chunks(gradient *job, planes V, planes Y, long count, long from, long to,
                            float *memory, float *gW, int add)
 {
-    const long c = job->shape->c, k = job->shape->k, across = ceil_div(c, CHUNK_ROWS);
-    const planes sums = make_planes(memory, CHUNK_ROWS, TILE_COLUMNS, 0);
+    const long c = job->shape->c, k = job->shape->k, across = ceil_div(c, job->chunk_rows);
+    const planes sums = make_planes(memory, job->chunk_rows, TILE_COLUMNS, 0);
     vec finite = {0};
     for (long chunk = from; chunk < to; chunk++) {
         const long column = chunk / across * TILE_COLUMNS;
@@ -81,12 +85,10 @@ static void compute_chunks(gradient *job, planes V, planes Y, long count, long f
             __atomic_store_n(&job->finite, 0, __ATOMIC_RELAXED);
 }
 
-static long chunk_count(const conv *shape)
+static long chunk_count(const gradient *job)
 {
-    return ceil_div(shape->c, CHUNK_ROWS) * ceil_div(shape->k, TILE_COLUMNS);
+    return ceil_div(job->shape->c, job->chunk_rows) * ceil_div(job->shape->k, TILE_COLUMNS);
 }
-
-static long sums_floats(void) { return round_up(planes_floats(CHUNK_ROWS, TILE_COLUMNS, 0), PADDING); }
 
 /* Few channels. */
 
@@ -114,7 +116,7 @@ static void gradient_of_own_tiles(void *context, int part, int parts)
         const long count = first + (end - first) * (block + 1) / blocks - from;
         transform_inputs(&job->x, shape, &job->tiles, from, count, 0, V);
         transform_gradients(&job->gy, &job->tiles, from, count, 0, Y);
-        compute_chunks(job, V, Y, count, 0, chunk_count(shape), memory, gW, block > 0);
+        compute_chunks(job, V, Y, count, 0, chunk_count(job), memory, gW, block > 0);
     }
 }
 
@@ -133,7 +135,8 @@ static void add_up(gradient *job, int parts)
 static void transform_shared_tiles(void *context, int part, int parts)
 {
     gradient *job = context;
-    const long from = share(job->count, part, parts), count = share(job->count, part + 1, parts) - from;
+    const long from = share(job->count, part, parts);
+    const long count = share(job->count, part + 1, parts) - from;
     transform_inputs(&job->x, job->shape, &job->tiles, job->first + from, count, from, job->V);
     transform_gradients(&job->gy, &job->tiles, job->first + from, count, from, job->Y);
 }
@@ -141,7 +144,7 @@ static void transform_shared_tiles(void *context, int part, int parts)
 static void compute_own_chunks(void *context, int part, int parts)
 {
     gradient *job = context;
-    const long chunks = chunk_count(job->shape);
+    const long chunks = chunk_count(job);
     compute_chunks(job, job->V, job->Y, job->count, share(chunks, part, parts),
                    share(chunks, part + 1, parts), job->own + thread_number() * job->own_floats,
                    job->gW, job->add);
@@ -155,12 +158,17 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     const int private = c * k <= LARGEST_PRIVATE;
     const long tiles = min_long(job.tiles.count, private ? own_tiles(shape) : BLOCK_TILES);
     job.most = tiles;
+    job.chunk_rows = private ? OWN_CHUNK_ROWS : SHARED_CHUNK_ROWS;
+    const long chunk_work = tiles * PLANES * job.chunk_rows * TILE_COLUMNS;
     const int parts = private ? sums_for(job.tiles.count / 8, 8 * PLANES * c * k)
-                              : parts_for(chunk_count(shape), tiles * PLANES * CHUNK_ROWS * TILE_COLUMNS);
+                              : parts_for(chunk_count(&job), chunk_work);
     const long v = planes_floats(tiles, c, PADDING), y = planes_floats(tiles, k, PADDING);
-    job.own_floats = sums_floats() + (private ? gradient_floats(shape) + v + y : 0);
+    job.own_floats = planes_floats(job.chunk_rows, TILE_COLUMNS, 0);
+    if (private)
+        job.own_floats += gradient_floats(shape) + v + y;
     job.own_floats = round_up(job.own_floats, PADDING);
-    const long nothing = round_up(channels, PADDING), shared = private ? 0 : round_up(v + y, PADDING);
+    const long nothing = round_up(channels, PADDING);
+    const long shared = private ? 0 : round_up(v + y, PADDING);
     float *memory = workspace((size_t)(nothing + shared + thread_count() * job.own_floats));
     if (!memory)
         return OUT_OF_MEMORY;

@@ -55,8 +55,8 @@ typedef struct {
     const float *nothing;
 } images;
 
-/* The tiles first .. first + count of x, as V; of gy, as Y: planes of [tiles][channels], written from
- * `row` on. */
+/* The tiles first .. first + count of x, as V; of gy, as Y: planes of [tiles][channels], written
+ * from `row` on. */
 void transform_inputs(const images *x, const conv *shape, const grid *tiles, long first, long count,
                       long row, planes V);
 void transform_gradients(const images *gy, const grid *tiles, long first, long count, long row,
