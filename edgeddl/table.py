@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under headings; what begins with a digit is aligned to the right."""
+    """Rows under headings; columns of numbers, or "-" for none, are aligned to the right."""
     table = [list(headings), *[list(row) for row in rows]]
     widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
-    right = [all(row[column][:1].isdigit() for row in rows) for column in range(len(headings))]
+    right = [all(_is_number(row[column]) for row in rows) for column in range(len(headings))]
     lines = [
         "  ".join(
             cell.rjust(width) if is_right else cell.ljust(width)
@@ -19,6 +19,10 @@ def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ]
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell[:1].isdigit()
 
 
 def counted(count: int, noun: str) -> str:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from edgeddl.errors import KernelError
 from edgeddl.kernels.checks import is_whole
 
+# Beyond any image, and far from what a product of two does not fit into 64 bits.
+LARGEST = 2**20
+
 
 @dataclass(frozen=True)
 class Window:
@@ -30,10 +33,10 @@ class Window:
         steps = (self.kh, self.kw, self.sy, self.sx, self.dy, self.dx)
         pads = (self.ph, self.pw)
         whole = all(map(is_whole, steps + pads))
-        if not whole or min(steps) < 1 or min(pads) < 0:
+        if not whole or min(steps) < 1 or min(pads) < 0 or max(steps + pads) > LARGEST:
             raise KernelError(
                 "window, dilation and stride must be at least 1, padding at least 0, all whole "
-                f"numbers: {self}"
+                f"numbers of at most {LARGEST}: {self}"
             )
 
     @property

@@ -60,8 +60,8 @@ def run_training(
     keep = config.keep_checkpoints
     store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
     checkpointing = Checkpointing(run.snapshots, store, config.checkpoint_every)
-    with closing(reducer), _make_loader(run) as loader:
-        loop = _make_loop(run, reducer, loader, [*_make_progress(run), checkpointing], stop)
+    with closing(reducer), make_loader(run) as loader:
+        loop = _make_loop(run, reducer, loader, [*make_progress(run), checkpointing], stop)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
         with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
             loop.run()
@@ -81,7 +81,8 @@ def _make_reducer(run: PreparedRun) -> Reducer:
     return BucketReducer(run.communicator, run.arena, named_parameters(run.model), bucket_sum)
 
 
-def _make_loader(run: PreparedRun) -> TrainLoader:
+def make_loader(run: PreparedRun) -> TrainLoader:
+    """The rank's training images, in the order of the run's seed."""
     config = run.config
     augmentation = Augmentation() if config.augment else NO_AUGMENTATION
     return TrainLoader(
@@ -118,7 +119,7 @@ def _make_loop(
     )
 
 
-def _make_progress(run: PreparedRun) -> list[Extension]:
+def make_progress(run: PreparedRun) -> list[Extension]:
     """On rank 0, unless nobody wants to see it."""
     if run.folder is None or run.config.progress == "none":
         return []

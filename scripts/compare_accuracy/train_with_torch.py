@@ -25,7 +25,7 @@ from edgeddl.training.clock import StepClock
 from edgeddl.training.evaluator import BATCH_SIZE, Evaluation
 from edgeddl.training.loop import TrainingLoop
 from edgeddl.training.parameters import named_parameters
-from edgeddl.training.runner import _make_loader, _make_progress
+from edgeddl.training.runner import make_loader, make_progress
 from edgeddl.training.startup import prepare_run
 from edgeddl.training.stop import StopRequest
 from edgeddl.training.updater import StepResult
@@ -73,7 +73,7 @@ def train(config: TrainConfig, torch: Rival, threads: int) -> TrainingLoop:
         weight_decay=config.weight_decay,
         label_smoothing=config.label_smoothing,
     )
-    with _make_loader(run) as loader:
+    with make_loader(run) as loader:
         loop = TrainingLoop(
             config,
             run.state,
@@ -82,7 +82,7 @@ def train(config: TrainConfig, torch: Rival, threads: int) -> TrainingLoop:
             updater=TorchUpdater(torch),  # type: ignore[arg-type]
             schedule=run.schedule,
             evaluate=lambda: evaluate(torch, run.dataset),
-            extensions=_make_progress(run),
+            extensions=make_progress(run),
             stop=StopRequest(),
         )
         loop.run()

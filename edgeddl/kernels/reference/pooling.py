@@ -35,7 +35,7 @@ def max_pooling_backward(x: Array, y: Array, gy: Array, window: Window) -> Array
         wins = np.equal(pixels, peak)
         wins &= undecided
         undecided ^= wins
-        target += gradient * wins
+        target += np.where(wins, gradient, np.float32(0))
     h, w = x.shape[2:]
     return np.ascontiguousarray(crop_padding(gx, h, w, window)).transpose(0, 3, 1, 2)
 

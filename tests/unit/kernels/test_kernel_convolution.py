@@ -79,6 +79,15 @@ def test_bias_is_added_to_every_pixel(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", BIASED, ids=str)
+def test_input_gradient_is_added_to_another(layer: Layer) -> None:
+    x, W, gy = layer.arrays()
+    plus = layout.channels_last(random(x.shape, 9))
+    alone = kernels.convolution_input_gradient(gy, W, x.shape, layer.window, layer.groups)
+    total = kernels.convolution_input_gradient(gy, W, x.shape, layer.window, layer.groups, plus)
+    np.testing.assert_allclose(total, alone + plus, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", BIASED, ids=str)
 def test_prologue_normalises_and_rectifies_what_is_read(layer: Layer) -> None:
     """But not the padding, which stays 0."""
     x, W, gy = layer.arrays()

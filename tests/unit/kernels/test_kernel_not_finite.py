@@ -162,7 +162,7 @@ def test_the_others(native: Implementation, name: str) -> None:
         assert_alike(SIMPLE[name](x, y), by_reference(SIMPLE[name], x, y))
 
 
-def test_a_bad_gradient_goes_to_the_largest_pixel_alone(native: Implementation) -> None:
+def test_a_bad_gradient_goes_to_the_largest_pixel_alone(implementation: Implementation) -> None:
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     for bad in (np.nan, np.inf):
         gy = np.array([[bad, 1], [2, 3]], np.float32).reshape(1, 1, 2, 2)
