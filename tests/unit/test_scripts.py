@@ -50,7 +50,9 @@ def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "a check out"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "scripts", folder / "scripts", ignore=ignored)
-    for name in ("setup.cfg", "pyproject.toml"):
+    csrc = "edgeddl/kernels/csrc"
+    shutil.copytree(REPOSITORY / csrc, folder / csrc)
+    for name in ("setup.py", "setup.cfg", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, folder)
     (tmp_path / "python").write_text(STAND_IN)
     (tmp_path / "python").chmod(0o755)
@@ -70,6 +72,13 @@ def steps(result: subprocess.CompletedProcess[str]) -> str:
     """The numbers of the steps that were taken: "1234"."""
     assert result.returncode == 0, result.stderr
     return "".join(line[1] for line in result.stdout.splitlines() if line.startswith("["))
+
+
+def test_changed_kernels_are_built_anew(checkout: Path) -> None:
+    set_up(checkout)
+    with (checkout / "edgeddl/kernels/csrc/gemm.c").open("a") as source:
+        source.write("\n")
+    assert steps(set_up(checkout)) == "34"
 
 
 def test_setup_runs_once(checkout: Path) -> None:
