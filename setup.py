@@ -20,8 +20,11 @@ FLAGS += ["-fno-math-errno", "-fno-trapping-math"]
 BUILDS = {
     "x86_64": {
         "generic": [],
-        "avx2": ["-mavx2", "-mfma", "-mf16c", "-mtune=haswell"],
-        "avx512": ["-march=skylake-avx512", "-mprefer-vector-width=512"],
+        "avx2": ["-mavx2", "-mfma", "-mtune=haswell"],
+        "avx512": [
+            *("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"),
+            *("-mtune=skylake-avx512", "-mprefer-vector-width=512"),
+        ],
     },
     "aarch64": {
         "generic": [],
@@ -41,6 +44,7 @@ class BuildLibraries(build_ext):
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # what does not compile must not leave an old library
         compiler = shlex.split(os.environ.get("CC", "cc"))
         flags = [*FLAGS, *ext.extra_compile_args, *MORE_FLAGS]
         self.spawn([*compiler, *flags, "-shared", "-o", str(target), *ext.sources, "-lm"])

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from edgeddl import functions, links
 from edgeddl.chainer_compat import F, L, chainer
 from edgeddl.functions.node import stock
@@ -49,7 +51,7 @@ def accelerate(model: Any) -> Any:
             link.__class__ = _redirecting(link.__class__)
         for name, value in vars(link).items():
             link.__dict__[name] = _ours(value)
-        if type(link) is links.Convolution2D and link.W.array is not None:
+        if type(link) is links.Convolution2D and isinstance(link.W.array, np.ndarray):
             link.W.array = kernel_order(link.W.array)
     return model
 

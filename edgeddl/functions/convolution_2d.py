@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from edgeddl import kernels
+from edgeddl.errors import KernelError
 from edgeddl.functions.node import Array, Node, Pair, foreign, left_to_chainer, pair, stock
 from edgeddl.kernels.window import Window
 
@@ -25,6 +26,8 @@ class Convolution2D(Node):
 
     def window(self, W: Array) -> Window:
         """The geometry, of which the weights' shape is a part."""
+        if W.ndim != 4:
+            raise KernelError(f"W must have the shape (K, C, kh, kw), not {W.shape}")
         return _window(W.shape[2:], self.stride, self.pad, self.dilate)
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:

@@ -81,7 +81,8 @@ class Node(chainer.FunctionNode):
 
 def pair(value: Pair) -> tuple[int, int]:
     """One number for both directions, or one for each, as Chainer takes them."""
-    return tuple(value) if hasattr(value, "__getitem__") else (value, value)  # type: ignore
+    first, second = value if hasattr(value, "__getitem__") else (value, value)  # type: ignore
+    return first, second
 
 
 # Chainer's own functions: in an accelerated model, chainer.functions has others in their place.

@@ -54,6 +54,8 @@ class NormalizedConvolution2D(Convolution2D):
                 1,
                 lambda out: kernels.convolution_weight_gradient(x, gy, window, groups, out, before),
             )
+        if wanted == {1}:
+            return None, gW, None, None
         g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
         sums = kernels.batch_normalization_parameter_gradients(x, g, *normalization, relu=True)
         parameters = self.small_gradients(wanted, {2: sums[0], 3: sums[1]})

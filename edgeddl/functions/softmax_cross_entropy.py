@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
+from edgeddl.errors import KernelError
 from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
 
 
@@ -73,7 +74,11 @@ def smoothed_softmax_cross_entropy(x: Any, t: Any, smoothing: float) -> Any:
 
 
 def _labels(t: Any) -> Array:
-    return chainer.as_array(t).astype(np.int32, copy=False)
+    labels = chainer.as_array(t)
+    narrow = labels.astype(np.int32, copy=False)
+    if narrow is not labels and not np.array_equal(narrow, labels):
+        raise KernelError("labels must be int32, or numbers that fit")
+    return narrow
 
 
 def _not_covered(x: Any, t: Any) -> str | None:

@@ -100,6 +100,8 @@ def check_labels(name: str, t: np.ndarray, rows: int, classes: int, ignore_label
     if not isinstance(t, np.ndarray) or t.dtype != np.int32 or t.shape != (rows,):
         found = f"{getattr(t, 'dtype', type(t).__name__)} of {getattr(t, 'shape', ())}"
         raise KernelError(f"{name} must be int32 of shape ({rows}), not {found}")
+    if not -(2**31) <= ignore_label < 2**31:
+        raise KernelError(f"the label to ignore must be an int32, not {ignore_label}")
     wrong = ((t < 0) | (t >= classes)) & (t != ignore_label)
     if wrong.any():
         row = int(wrong.argmax())

@@ -16,9 +16,8 @@ static conv turned_shape(const conv *s)
     return t;
 }
 
-EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
-                                       const float *shift, const float *W, const float *bias,
-                                       float *y)
+static int choose_forward(const conv *shape, const float *x, const float *scale,
+                          const float *shift, const float *W, const float *bias, float *y)
 {
     const prologue before = {scale, shift};
     if (winograd_fits(shape)) {
@@ -32,8 +31,8 @@ EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const 
     return direct_forward(shape, x, before, W, bias, y);
 }
 
-EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
-                                              const float *plus, float *gx)
+static int choose_input_gradient(const conv *shape, const float *gy, const float *W,
+                                 const float *plus, float *gx)
 {
     const conv turned = turned_shape(shape);
     if (winograd_fits(shape) && winograd_fits(&turned)) {
@@ -48,9 +47,8 @@ EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy
     return direct_input_gradient(shape, gy, W, plus, gx);
 }
 
-EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,
-                                               const float *scale, const float *shift,
-                                               const float *gy, float *gW)
+static int choose_weight_gradient(const conv *shape, const float *x, const float *scale,
+                                  const float *shift, const float *gy, float *gW)
 {
     const prologue before = {scale, shift};
     if (shape->n == 0) {
@@ -66,4 +64,33 @@ EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x
     if (is_depthwise(shape) && !scale)
         return depthwise_weight_gradient(shape, x, gy, gW);
     return direct_weight_gradient(shape, x, before, gy, gW);
+}
+
+EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
+                                       const float *shift, const float *W, const float *bias,
+                                       float *y)
+{
+    begin_call();
+    const int result = choose_forward(shape, x, scale, shift, W, bias, y);
+    end_call();
+    return result;
+}
+
+EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
+                                              const float *plus, float *gx)
+{
+    begin_call();
+    const int result = choose_input_gradient(shape, gy, W, plus, gx);
+    end_call();
+    return result;
+}
+
+EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,
+                                               const float *scale, const float *shift,
+                                               const float *gy, float *gW)
+{
+    begin_call();
+    const int result = choose_weight_gradient(shape, x, scale, shift, gy, gW);
+    end_call();
+    return result;
 }

@@ -1,6 +1,6 @@
 #include "gemm.h"
 
-#if TILE_ROWS > 14 || TILE_VECTORS > 4
+#if TILE_ROWS > 6 || TILE_VECTORS > 4
 #error "more cases are needed below"
 #endif
 
@@ -12,9 +12,8 @@
 
 #define TILES(vectors)                                                                             \
     switch (rows) {                                                                                \
-        TILE(1, vectors) TILE(2, vectors) TILE(3, vectors) TILE(4, vectors) TILE(5, vectors)       \
-        TILE(6, vectors) TILE(7, vectors) TILE(8, vectors) TILE(9, vectors) TILE(10, vectors)      \
-        TILE(11, vectors) TILE(12, vectors) TILE(13, vectors) TILE(14, vectors)                    \
+        TILE(1, vectors) TILE(2, vectors) TILE(3, vectors)                                         \
+        TILE(4, vectors) TILE(5, vectors) TILE(6, vectors)                                         \
     }
 
 ALWAYS_INLINE void choose_tile(const product *m, int rows, int vectors, long a_row, long a_depth)

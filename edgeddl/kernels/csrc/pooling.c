@@ -70,7 +70,8 @@ ALWAYS_INLINE void spread(const pooling *s, const float *image, long i, long j, 
                           float *gradient, long count, int largest)
 {
     const long top = i * s->sy - s->ph, left = j * s->sx - s->pw;
-    ivec undecided = peak == peak;
+    const ivec is_nan = peak != peak;
+    ivec undecided = (ivec){0} == (ivec){0};
     for (long y = top; y < top + s->kh; y++)
         for (long x = left; x < left + s->kw; x++) {
             if (y < 0 || y >= s->h || x < 0 || x >= s->w) {
@@ -80,7 +81,8 @@ ALWAYS_INLINE void spread(const pooling *s, const float *image, long i, long j, 
             const long at = (y * s->w + x) * s->c;
             vec g = gy;
             if (largest) {
-                const ivec wins = undecided & (load_some(image + at, count) == peak);
+                const vec pixel = load_some(image + at, count);
+                const ivec wins = undecided & ((pixel == peak) | (is_nan & (pixel != pixel)));
                 undecided &= ~wins;
                 g = choose(wins, gy, (vec){0});
             }

@@ -5,10 +5,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
-/* A worker that has just worked is likely to be called again at once: it looks for work so many
- * times (some 50 microseconds) before it sleeps. */
-enum { LOOKS_BEFORE_SLEEP = 2000, LOOKS_BEFORE_YIELD = 20000 };
+/* A worker that has just worked is likely to be called again at once: it looks for work for some
+ * time before it sleeps. A caller that waits for its workers gives its core away after a while. */
+enum { NANOSECONDS_BEFORE_SLEEP = 50000, LOOKS_BEFORE_YIELD = 20000, LOOKS_AT_A_TIME = 64 };
 /* About 10 microseconds of work, the price of waking a thread. */
 enum { SMALLEST_PART = 1 << 14 };
 enum { PARTS_PER_THREAD = 4 };
@@ -27,6 +28,7 @@ static struct {
     part_function *run;
     void *context;
     int parts;
+    int limit;       /* threads that may take parts */
     atomic_int next; /* part that nobody has taken */
 } pool = {
     .in_use = PTHREAD_MUTEX_INITIALIZER,
@@ -44,13 +46,23 @@ static void pause_briefly(void)
 #endif
 }
 
+static long long nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
 static unsigned wait_for_round(unsigned seen)
 {
-    for (int look = 0; look < LOOKS_BEFORE_SLEEP; look++) {
-        if (atomic_load(&pool.round) != seen)
-            return atomic_load(&pool.round);
-        pause_briefly();
-    }
+    const long long start = nanoseconds();
+    do
+        for (int look = 0; look < LOOKS_AT_A_TIME; look++) {
+            if (atomic_load(&pool.round) != seen)
+                return atomic_load(&pool.round);
+            pause_briefly();
+        }
+    while (nanoseconds() - start < NANOSECONDS_BEFORE_SLEEP);
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.sleeping, 1);
     while (atomic_load(&pool.round) == seen)
@@ -84,7 +96,7 @@ static void *work(void *argument)
     for (;;) {
         self.round = wait_for_round(self.round);
         const int closing = !pool.run;
-        if (!closing)
+        if (!closing && self.number < pool.limit)
             take_parts();
         atomic_fetch_sub(&pool.unfinished, 1);
         if (closing)
@@ -92,8 +104,9 @@ static void *work(void *argument)
     }
 }
 
-static void start_round(part_function *run, void *context, int parts)
+static void start_round(part_function *run, void *context, int parts, int limit)
 {
+    pool.limit = limit;
     pool.run = run;
     pool.context = context;
     pool.parts = parts;
@@ -151,7 +164,7 @@ void run_parts(part_function *run, void *context, int parts)
     if (parts > 1 && workers > 0 && !pthread_mutex_trylock(&pool.in_use)) {
         if (atomic_load(&pool.running) < workers)
             start_workers(workers);
-        start_round(run, context, parts);
+        start_round(run, context, parts, workers + 1);
         take_parts();
         wait_for_workers();
         pthread_mutex_unlock(&pool.in_use);
@@ -161,7 +174,13 @@ void run_parts(part_function *run, void *context, int parts)
         run(context, part, parts);
 }
 
-int thread_count(void) { return atomic_load(&pool.threads); }
+static _Thread_local int in_this_call; /* threads, if this thread is in a call */
+
+int thread_count(void) { return in_this_call ? in_this_call : atomic_load(&pool.threads); }
+
+void begin_call(void) { in_this_call = atomic_load(&pool.threads); }
+
+void end_call(void) { in_this_call = 0; }
 
 static int parts_of(long pieces, long work, long most)
 {
@@ -186,7 +205,7 @@ EXPORT void edgeddl_set_threads(int threads)
         threads = MOST_THREADS;
     pthread_mutex_lock(&pool.in_use);
     if (atomic_load(&pool.running) > threads - 1) {
-        start_round(NULL, NULL, 0);
+        start_round(NULL, NULL, 0, 0);
         wait_for_workers();
         atomic_store(&pool.running, 0);
     }

@@ -16,8 +16,11 @@ enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
 
 typedef void part_function(void *context, int part, int parts);
 
-/* How many threads there are, the caller's included. */
+/* How many threads there are, the caller's included. Between begin_call and end_call it stays the
+ * same for the calling thread: what has memory for each of them must call these. */
 int thread_count(void);
+void begin_call(void);
+void end_call(void);
 
 /* Calls run(context, part, parts) for every part, at the same time where threads are free. */
 void run_parts(part_function *run, void *context, int parts);

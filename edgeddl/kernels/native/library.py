@@ -22,8 +22,8 @@ FOLDER = Path(__file__).parent
 # The builds of setup.py, best first, and what the processor must have (as /proc/cpuinfo calls it).
 BUILDS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {
-        "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl"),
-        "avx2": ("avx2", "fma", "f16c"),
+        "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma"),
+        "avx2": ("avx2", "fma"),
         "generic": (),
     },
     "aarch64": {
@@ -177,8 +177,8 @@ def _default_threads() -> int:
 
 
 def set_threads(threads: int) -> None:
-    """Compute with so many threads from now on."""
-    load().handle.edgeddl_set_threads(threads)
+    """Compute with so many threads from now on: at least 1, at most 256."""
+    load().handle.edgeddl_set_threads(min(max(threads, 1), 256))
 
 
 def threads() -> int:

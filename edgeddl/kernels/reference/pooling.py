@@ -32,7 +32,7 @@ def max_pooling_backward(x: Array, y: Array, gy: Array, window: Window) -> Array
     for (_, _, pixels), (_, _, target) in zip(
         window_positions(padded, window), targets, strict=True
     ):
-        wins = np.equal(pixels, peak)
+        wins = np.equal(pixels, peak) | np.isnan(pixels)  # of which the maximum is NaN, too
         wins &= undecided
         undecided ^= wins
         target += np.where(wins, gradient, np.float32(0))

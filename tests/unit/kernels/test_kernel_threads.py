@@ -135,7 +135,8 @@ def test_the_same_while_others_compute(native: Implementation, work: str) -> Non
 
 
 def test_threads_may_change_while_others_compute(native: Implementation) -> None:
-    work = partial(kernels.relu_forward, random((300, 400), 0))
+    x, W = random((4, 16, 12, 12), 0), random((24, 16, 3, 3), 1)
+    work = partial(kernels.convolution_forward, x, W, None, Window(3, 3, ph=1, pw=1))
     expected = work().tobytes()
     with ThreadPoolExecutor(2) as pool:
         results = [pool.submit(lambda: [work().tobytes() for _ in range(50)]) for _ in range(2)]
