@@ -9,11 +9,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numpy as np
-
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
 from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.kernels.moments import Running
 
 Axis = int | tuple[int, ...] | None
 
@@ -27,10 +26,15 @@ class BatchNormalization(Node):
     """
 
     def __init__(
-        self, eps: float, *, relu: bool = False, statistics: tuple[Array, Array] | None = None
+        self,
+        eps: float,
+        *,
+        relu: bool = False,
+        statistics: tuple[Array, Array] | None = None,
+        running: Running | None = None,
     ) -> None:
         super().__init__()
-        self.eps, self.relu, self.statistics = eps, relu, statistics
+        self.eps, self.relu, self.statistics, self.running = eps, relu, statistics, running
         self.fixed = statistics is not None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
@@ -39,41 +43,22 @@ class BatchNormalization(Node):
         residual = more[0] if more else None
         if more:
             self.retain_outputs((0,))
-        if self.statistics is not None:
-            y = kernels.batch_normalization_inference(
-                x, gamma, beta, *self.statistics, self.eps, self.relu, residual
-            )
-        else:
-            y, *moments = kernels.batch_normalization_forward(
-                x, gamma, beta, self.eps, self.relu, residual
-            )
-            self.statistics = moments[0], moments[1]
+        if self.statistics is None:
+            self.statistics = kernels.batch_normalization_statistics(x, self.running)
+        y = kernels.batch_normalization_inference(
+            x, gamma, beta, *self.statistics, self.eps, self.relu, residual
+        )
         return (y,)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         x, gamma, beta = self.retained()
         assert self.statistics is not None
-        mean, var = self.statistics
-        relu, g = self.relu, gy
-        if len(self.inputs) == 4:
-            (y,) = self.get_retained_outputs()
-            g, ggamma, gbeta = kernels.batch_normalization_residual_gradients(
-                x, y.array, gy, mean, var, self.eps
-            )
-            relu = False  # g has it
-        else:
-            ggamma, gbeta = kernels.batch_normalization_parameter_gradients(
-                x, gy, gamma, beta, mean, var, self.eps, relu
-            )
-        parameters = self.small_gradients(wanted, {1: ggamma, 2: gbeta})
-        gx = None
-        if 0 in wanted:
-            if self.fixed:  # x has no part in the statistics
-                ggamma = gbeta = np.zeros_like(gamma)
-            gx = kernels.batch_normalization_input_gradient(
-                x, g, gamma, beta, mean, var, self.eps, ggamma, gbeta, relu
-            )
-        return (gx, *parameters, g)[: len(self.inputs)]
+        y = self.retained_output() if len(self.inputs) == 4 else None
+        found = kernels.batch_normalization_backward(
+            x, gy, gamma, beta, *self.statistics, self.eps, self.relu, y=y, fixed=self.fixed
+        )
+        parameters = self.small_gradients(wanted, {1: found.gamma, 2: found.beta})
+        return (found.x, *parameters, found.residual)[: len(self.inputs)]
 
 
 def batch_normalization(
@@ -109,11 +94,9 @@ def batch_normalization(
         warnings.warn(
             "with a single number a channel, normalisation gives always beta", stacklevel=2
         )
-    node = BatchNormalization(eps, relu=relu)
-    (y,) = node.apply(_inputs(x, gamma, beta, residual))
-    assert node.statistics is not None
-    update_running(running_mean, running_var, node.statistics, decay, x.size // x.shape[1])
-    return y
+    running = running_statistics(running_mean, running_var, decay)
+    node = BatchNormalization(eps, relu=relu, running=running)
+    return node.apply(_inputs(x, gamma, beta, residual))[0]
 
 
 def batch_normalization_relu(x: Any, gamma: Any, beta: Any, **options: Any) -> Any:
@@ -128,17 +111,9 @@ def batch_normalization_add_relu(
     return batch_normalization(x, gamma, beta, residual=residual, **options)
 
 
-def update_running(
-    mean: Array | None, var: Array | None, batch: tuple[Array, Array], decay: float, count: int
-) -> None:
-    """Moving averages as Chainer keeps them: of the mean, and of the unbiased variance."""
-    if mean is None or var is None:
-        return
-    batch_mean, batch_var = batch
-    mean *= decay
-    mean += (1 - decay) * batch_mean
-    var *= decay
-    var += (1 - decay) * (count / max(count - 1.0, 1.0)) * batch_var
+def running_statistics(mean: Array | None, var: Array | None, decay: float) -> Running | None:
+    """The running statistics to be updated, if they are given, both."""
+    return None if mean is None or var is None else Running(mean, var, decay)
 
 
 def fixed_batch_normalization(

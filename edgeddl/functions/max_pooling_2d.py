@@ -27,8 +27,8 @@ class MaxPooling2D(Node):
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array]:
         (x,) = self.retained()
-        (y,) = self.get_retained_outputs()
-        return (kernels.max_pooling_backward(x, y.array, gy, self.window),)
+        y = self.retained_output()
+        return (kernels.max_pooling_backward(x, y, gy, self.window),)
 
 
 def max_pooling_2d(

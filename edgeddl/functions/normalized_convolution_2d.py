@@ -15,10 +15,11 @@ from edgeddl.functions.batch_normalization import (
     fixed_batch_normalization,
     needs_gradient,
     not_covered,
-    update_running,
+    running_statistics,
 )
 from edgeddl.functions.convolution_2d import Convolution2D, convolution_2d
 from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, foreign, pair
+from edgeddl.kernels.moments import Running
 from edgeddl.kernels.prologue import scale_and_shift
 
 
@@ -29,41 +30,43 @@ class NormalizedConvolution2D(Convolution2D):
     """
 
     def __init__(
-        self, eps: float, *geometry: Any, statistics: tuple[Array, Array] | None = None
+        self,
+        eps: float,
+        *geometry: Any,
+        statistics: tuple[Array, Array] | None = None,
+        running: Running | None = None,
     ) -> None:
         super().__init__(*geometry)
-        self.eps, self.statistics, self.fixed = eps, statistics, statistics is not None
+        self.eps, self.statistics, self.running = eps, statistics, running
+        self.fixed = statistics is not None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_inputs((0, 1, 2, 3))
         x, W, gamma, beta = inputs
         if self.statistics is None:
-            self.statistics = kernels.batch_normalization_statistics(x)
-        before = scale_and_shift(gamma, beta, *self.statistics, self.eps)
-        return (kernels.convolution_forward(x, W, None, self.window(W), self.groups, before),)
+            self.statistics = kernels.batch_normalization_statistics(x, self.running)
+        self.before = scale_and_shift(gamma, beta, *self.statistics, self.eps)
+        return (kernels.convolution_forward(x, W, None, self.window(W), self.groups, self.before),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         x, W, gamma, beta = self.retained()
         assert self.statistics is not None
-        window, groups = self.window(W), self.groups
-        normalization = (gamma, beta, *self.statistics, self.eps)
-        gx, gW = None, None
+        window, groups, gW = self.window(W), self.groups, None
         if 1 in wanted:
-            before = scale_and_shift(*normalization)
             gW = self.parameter_gradient(
                 1,
-                lambda out: kernels.convolution_weight_gradient(x, gy, window, groups, out, before),
+                lambda out: kernels.convolution_weight_gradient(
+                    x, gy, window, groups, out, self.before
+                ),
             )
         if wanted == {1}:
             return None, gW, None, None
         g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
-        sums = kernels.batch_normalization_parameter_gradients(x, g, *normalization, relu=True)
-        parameters = self.small_gradients(wanted, {2: sums[0], 3: sums[1]})
-        if 0 in wanted:
-            if self.fixed:  # x has no part in the statistics
-                sums = (0 * gamma, 0 * gamma)
-            gx = kernels.batch_normalization_input_gradient(x, g, *normalization, *sums, relu=True)
-        return (gx, gW, *parameters)
+        normalization = (gamma, beta, *self.statistics, self.eps)
+        found = kernels.batch_normalization_backward(
+            x, g, *normalization, relu=True, fixed=self.fixed, in_place=True
+        )
+        return (found.x, gW, *self.small_gradients(wanted, {2: found.gamma, 3: found.beta}))
 
 
 def normalized_convolution_2d(
@@ -94,11 +97,10 @@ def normalized_convolution_2d(
             relu=True,
         )
         return convolution_2d(y, W, None, stride, pad, dilate=dilate, groups=groups)
-    node = NormalizedConvolution2D(eps, pair(stride), pair(pad), pair(dilate), groups)
-    (y,) = node.apply((x, W, gamma, beta))
-    assert node.statistics is not None
-    update_running(running_mean, running_var, node.statistics, decay, x.size // x.shape[1])
-    return y
+    running = running_statistics(running_mean, running_var, decay)
+    geometry = pair(stride), pair(pad), pair(dilate), groups
+    node = NormalizedConvolution2D(eps, *geometry, running=running)
+    return node.apply((x, W, gamma, beta))[0]
 
 
 def fixed_normalized_convolution_2d(

@@ -16,8 +16,8 @@ class ReLU(Node):
         return (kernels.relu_forward(inputs[0]),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array]:
-        (y,) = self.get_retained_outputs()
-        return (kernels.relu_backward(y.array, gy),)
+        y = self.retained_output()
+        return (kernels.relu_backward(y, gy),)
 
 
 def relu(x: Any) -> Any:

@@ -23,7 +23,9 @@ from edgeddl.kernels.checks import (
     check_writable,
 )
 from edgeddl.kernels.layout import Array
+from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.prologue import Prologue
+from edgeddl.kernels.segments import check_segments
 from edgeddl.kernels.selection import select
 from edgeddl.kernels.window import Window
 
@@ -112,26 +114,19 @@ def convolution_input_gradient(
     return _implementation.convolution_input_gradient(gy, W, x_shape, window, groups, plus)
 
 
-def batch_normalization_statistics(x: Array) -> tuple[Array, Array]:
-    """The mean and biased variance of each channel; x is (N, C, H, W) or (N, C)."""
+def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
+    """The mean and biased variance of each channel; x is (N, C, H, W) or (N, C).
+
+    Running statistics, if given, are updated in place.
+    """
     check_rows("x", x)
     if x.size == 0:
         raise KernelError("batch normalisation needs at least one image, the batch is empty")
-    return _implementation.batch_normalization_statistics(x)
-
-
-def batch_normalization_forward(
-    x: Array,
-    gamma: Array,
-    beta: Array,
-    eps: float,
-    relu: bool = False,
-    residual: Array | None = None,
-) -> tuple[Array, Array, Array]:
-    """y, and the mean and variance it was normalised by: those of this batch."""
-    mean, var = batch_normalization_statistics(x)
-    y = batch_normalization_inference(x, gamma, beta, mean, var, eps, relu, residual)
-    return y, mean, var
+    if running is not None:
+        check_channels(x.shape[1], running_mean=running.mean, running_var=running.var)
+        check_writable("running_mean", running.mean, x=x, running_var=running.var)
+        check_writable("running_var", running.var, x=x)
+    return _implementation.batch_normalization_statistics(x, running)
 
 
 def batch_normalization_inference(
@@ -157,7 +152,7 @@ def batch_normalization_inference(
     )
 
 
-def batch_normalization_parameter_gradients(
+def batch_normalization_backward(
     x: Array,
     gy: Array,
     gamma: Array,
@@ -166,54 +161,26 @@ def batch_normalization_parameter_gradients(
     var: Array,
     eps: float,
     relu: bool = False,
-) -> tuple[Array, Array]:
-    """ggamma, gbeta. With `relu`, where it was zero is found from x: y need not be kept."""
+    *,
+    y: Array | None = None,
+    fixed: bool = False,
+    in_place: bool = False,
+) -> NormalizationGradients:
+    """The gradients of x, gamma and beta, and of the residual, if there was one.
+
+    With `relu`, where it was zero is found from x: y need not be kept. After a residual it must be
+    given. `fixed` says that mean and var were not computed from x. With `in_place`, the gradient
+    of x may be written over gy.
+    """
     check_rows("x", x)
     check_array("gy", gy, x.shape)
     check_channels(x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var)
-    return _implementation.batch_normalization_parameter_gradients(
-        x, gy, gamma, beta, mean, var, eps, relu
-    )
-
-
-def batch_normalization_residual_gradients(
-    x: Array, y: Array, gy: Array, mean: Array, var: Array, eps: float
-) -> tuple[Array, Array, Array]:
-    """The residual's gradient g, ggamma, gbeta, from the y that went with a residual.
-
-    g is gy where y > 0, else 0: the gradient of what was normalised, too, so that the gradient of
-    x is batch_normalization_input_gradient of g, without `relu`.
-    """
-    check_rows("x", x)
-    check_array("y", y, x.shape)
-    check_array("gy", gy, x.shape)
-    check_channels(x.shape[1], mean=mean, var=var)
-    return _implementation.batch_normalization_residual_gradients(x, y, gy, mean, var, eps)
-
-
-def batch_normalization_input_gradient(
-    x: Array,
-    gy: Array,
-    gamma: Array,
-    beta: Array,
-    mean: Array,
-    var: Array,
-    eps: float,
-    ggamma: Array,
-    gbeta: Array,
-    relu: bool = False,
-) -> Array:
-    """gx, for mean and variance that were computed from x.
-
-    For a mean and variance from elsewhere, ggamma and gbeta must be zero.
-    """
-    check_rows("x", x)
-    check_array("gy", gy, x.shape)
-    check_channels(
-        x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var, ggamma=ggamma, gbeta=gbeta
-    )
-    return _implementation.batch_normalization_input_gradient(
-        x, gy, gamma, beta, mean, var, eps, ggamma, gbeta, relu
+    if y is not None:
+        check_array("y", y, x.shape)
+    if in_place:
+        check_writable("gy", gy, x=x)
+    return _implementation.batch_normalization_backward(
+        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place
     )
 
 
@@ -335,21 +302,22 @@ def momentum_sgd(
     parameters: Array,
     gradients: Array,
     velocity: Array,
+    segments: Array,
     learning_rate: float,
     momentum: float,
-    weight_decay: float,
     nesterov: bool,
 ) -> None:
     """One step in place, over flat arrays: v = momentum * v + d;  p -= learning_rate * v.
 
     d = gradient + weight_decay * p; with Nesterov's momentum, p -= learning_rate * (d + momentum
-    * v).
+    * v). Each segment (an array of SEGMENT) has its weight decay; the rest stays as it is.
     """
     check_flat(np.size(parameters), parameters=parameters, gradients=gradients, velocity=velocity)
     check_writable("parameters", parameters, gradients=gradients, velocity=velocity)
     check_writable("velocity", velocity, gradients=gradients)
+    check_segments(segments, parameters.size)
     _implementation.momentum_sgd(
-        parameters, gradients, velocity, learning_rate, momentum, weight_decay, nesterov
+        parameters, gradients, velocity, segments, learning_rate, momentum, nesterov
     )
 
 

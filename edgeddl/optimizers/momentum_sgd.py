@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl import kernels
+from edgeddl.kernels.segments import SEGMENT
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,24 @@ class MomentumSGD:
         _check(parameters, gradients, segments)
         self.parameters = parameters
         self.gradients = gradients
-        self.segments = tuple(segments)
+        self.segments = tuple(sorted(segments, key=lambda segment: segment.start))
+        bounds = [(s.start, s.stop, s.weight_decay) for s in self.segments]
+        self._segments = np.array(bounds, SEGMENT)
         self.momentum = momentum
         self.nesterov = nesterov
         self.velocity = np.zeros_like(parameters)
 
     def update(self, learning_rate: float) -> None:
         """One step, in place."""
-        for segment in self.segments:
-            part = slice(segment.start, segment.stop)
-            kernels.momentum_sgd(
-                self.parameters[part],
-                self.gradients[part],
-                self.velocity[part],
-                learning_rate,
-                self.momentum,
-                segment.weight_decay,
-                self.nesterov,
-            )
+        kernels.momentum_sgd(
+            self.parameters,
+            self.gradients,
+            self.velocity,
+            self._segments,
+            learning_rate,
+            self.momentum,
+            self.nesterov,
+        )
 
 
 def _check(parameters: np.ndarray, gradients: np.ndarray, segments: Sequence[Segment]) -> None:

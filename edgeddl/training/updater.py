@@ -13,6 +13,7 @@ from edgeddl.chainer_compat import chainer
 from edgeddl.comm.reducer import Reducer
 from edgeddl.data import StepBatch
 from edgeddl.functions import smoothed_softmax_cross_entropy
+from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
@@ -92,9 +93,8 @@ class Updater:
 
     def _backward(self, loss: chainer.Variable, share: float) -> None:
         """Gradients of this micro-batch's part in the mean loss over all images of the step."""
-        self._model.cleargrads()
         self._reducer.begin_backward()
-        loss.grad = np.asarray(share, loss.dtype)
         with collecting(self._reducer):
-            loss.backward()
-        self._reducer.end_backward({name: p.grad for name, p in self._parameters.items()})
+            gradients = backpropagate(loss, np.asarray(share, loss.dtype))
+        parameters = self._parameters.items()
+        self._reducer.end_backward({name: gradients.get(p.node) for name, p in parameters})

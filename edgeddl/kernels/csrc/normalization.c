@@ -128,8 +128,21 @@ EXPORT int edgeddl_batch_normalization_inference(long rows, long channels, const
     return DONE;
 }
 
+/* Moving averages of the mean and of the unbiased variance. */
+static void update_running(const matrix *m, const float *mean, const float *var, double decay,
+                           float *running_mean, float *running_var)
+{
+    const double unbiased = (double)m->rows / (double)max_long(m->rows - 1, 1);
+    for (long c = 0; c < m->channels; c++) {
+        running_mean[c] = (float)(decay * running_mean[c] + (1 - decay) * mean[c]);
+        running_var[c] = (float)(decay * running_var[c] + (1 - decay) * unbiased * var[c]);
+    }
+}
+
+/* running_mean and running_var may be NULL, both. */
 EXPORT int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x,
-                                                  float *mean, float *var)
+                                                  float *mean, float *var, double decay,
+                                                  float *running_mean, float *running_var)
 {
     matrix m = matrix_of(rows, channels);
     double *total = (double *)workspace((size_t)((4 + MOMENTS * m.blocks) * channels));
@@ -138,6 +151,8 @@ EXPORT int edgeddl_batch_normalization_statistics(long rows, long channels, cons
     job j = {.m = m, .x = x, .sums = (float *)(total + 2 * channels)};
     run_blocks(&m, moments_part, &j);
     join_moments(&m, j.sums, total, mean, var);
+    if (running_mean)
+        update_running(&m, mean, var, decay, running_mean, running_var);
     return DONE;
 }
 
@@ -182,47 +197,6 @@ static void gradients_part(void *context, int part, int parts)
     sum_blocks(&j.m, part, parts, sum_gradients, &j, j.sums, GRADIENTS);
 }
 
-static int parameter_gradients(job *j, const float *gamma, const float *beta, const float *var,
-                               double eps, float *ggamma, float *gbeta)
-{
-    const long channels = j->m.channels;
-    double *total = (double *)workspace((size_t)((6 + GRADIENTS * j->m.blocks) * channels));
-    if (!total)
-        return OUT_OF_MEMORY;
-    float *scale = (float *)(total + 2 * channels), *shift = scale + channels;
-    if (j->kind == RELU)
-        set_scale(channels, gamma, beta, j->mean, var, eps, scale, shift);
-    j->scale = scale, j->shift = shift, j->sums = shift + channels;
-    run_blocks(&j->m, gradients_part, j);
-    join_sums(&j->m, j->sums, GRADIENTS, total);
-    for (long c = 0; c < channels; c++) {
-        ggamma[c] = (float)(total[c] / sqrt(var[c] + eps));
-        gbeta[c] = (float)total[channels + c];
-    }
-    return DONE;
-}
-
-EXPORT int edgeddl_batch_normalization_parameter_gradients(
-    long rows, long channels, const float *x, const float *gy, const float *gamma,
-    const float *beta, const float *mean, const float *var, double eps, int relu, float *ggamma,
-    float *gbeta)
-{
-    job j = {.m = matrix_of(rows, channels), .kind = relu ? RELU : PLAIN, .x = x, .gy = gy,
-             .mean = mean};
-    return parameter_gradients(&j, gamma, beta, var, eps, ggamma, gbeta);
-}
-
-EXPORT int edgeddl_batch_normalization_residual_gradients(long rows, long channels, const float *x,
-                                                          const float *y, const float *gy,
-                                                          const float *mean, const float *var,
-                                                          double eps, float *g, float *ggamma,
-                                                          float *gbeta)
-{
-    job j = {.m = matrix_of(rows, channels), .kind = RESIDUAL, .x = x, .y = y, .gy = gy,
-             .mean = mean, .out = g};
-    return parameter_gradients(&j, NULL, NULL, var, eps, ggamma, gbeta);
-}
-
 /* gx = scale * (g + to_all + (x - mean) * to_x) */
 ALWAYS_INLINE void input_gradient(const void *context, long i, long c, long count)
 {
@@ -239,23 +213,37 @@ static void input_gradient_part(void *context, int part, int parts)
     each_vector(&j.m, part, parts, input_gradient, &j);
 }
 
-EXPORT int edgeddl_batch_normalization_input_gradient(
-    long rows, long channels, const float *x, const float *gy, const float *gamma,
-    const float *beta, const float *mean, const float *var, double eps, const float *ggamma,
-    const float *gbeta, int relu, float *gx)
+/* With y, what went with a residual, g is written, too: the gradient of the residual. With fixed
+ * statistics x has no part in them. gx may be gy. */
+EXPORT int edgeddl_batch_normalization_backward(long rows, long channels, const float *x,
+                                                const float *y, const float *gy,
+                                                const float *gamma, const float *beta,
+                                                const float *mean, const float *var, double eps,
+                                                int relu, int fixed, float *g, float *gx,
+                                                float *ggamma, float *gbeta)
 {
-    float *scale = workspace((size_t)(4 * channels));
-    if (!scale)
+    matrix m = matrix_of(rows, channels);
+    double *total = (double *)workspace((size_t)((8 + GRADIENTS * m.blocks) * channels));
+    if (!total)
         return OUT_OF_MEMORY;
-    float *shift = scale + channels, *to_x = shift + channels, *to_all = to_x + channels;
+    float *scale = (float *)(total + 2 * channels), *shift = scale + channels;
+    float *to_x = shift + channels, *to_all = to_x + channels;
     set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
-    for (long c = 0; c < channels; c++) {
-        to_x[c] = (float)(-ggamma[c] / (sqrt(var[c] + eps) * (double)rows));
-        to_all[c] = (float)(-gbeta[c] / (double)rows);
-    }
-    job j = {.m = matrix_of(rows, channels), .kind = relu ? RELU : PLAIN, .x = x, .gy = gy,
+    job j = {.m = m, .kind = y ? RESIDUAL : relu ? RELU : PLAIN, .x = x, .y = y, .gy = gy,
              .mean = mean, .scale = scale, .shift = shift, .to_x = to_x, .to_all = to_all,
-             .out = gx};
-    run_blocks(&j.m, input_gradient_part, &j);
+             .out = g, .sums = to_all + channels};
+    run_blocks(&m, gradients_part, &j);
+    join_sums(&m, j.sums, GRADIENTS, total);
+    for (long c = 0; c < channels; c++) {
+        const double deviation = sqrt(var[c] + eps);
+        ggamma[c] = (float)(total[c] / deviation);
+        gbeta[c] = (float)total[channels + c];
+        to_x[c] = fixed ? 0 : (float)(-ggamma[c] / (deviation * (double)rows));
+        to_all[c] = fixed ? 0 : (float)(-gbeta[c] / (double)rows);
+    }
+    if (y)
+        j.kind = PLAIN, j.gy = g;
+    j.out = gx;
+    run_blocks(&m, input_gradient_part, &j);
     return DONE;
 }

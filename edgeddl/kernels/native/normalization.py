@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from edgeddl.kernels.layout import Array, as_rows, from_rows
+from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.native.library import load
 
-_statistics = load().function("batch_normalization_statistics", "llppp")
+_statistics = load().function("batch_normalization_statistics", "llpppdpp")
 _inference = load().function("batch_normalization_inference", "llpppppdipp")
-_parameter_gradients = load().function("batch_normalization_parameter_gradients", "llppppppdipp")
-_residual_gradients = load().function("batch_normalization_residual_gradients", "llpppppdppp")
-_input_gradient = load().function("batch_normalization_input_gradient", "llppppppdppip")
+_backward = load().function("batch_normalization_backward", "llpppppppdiipppp")
 
 
-def batch_normalization_statistics(x: Array) -> tuple[Array, Array]:
+def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
     """The mean and biased variance of each channel over this batch."""
     rows = as_rows(x)
-    mean, var = _two_vectors(rows)
-    _statistics(*rows.shape, rows, mean, var)
-    return mean, var
+    moments = Moments(*_two_vectors(rows))
+    mean, var, decay = running or (None, None, 0.0)
+    _statistics(*rows.shape, rows, *moments, decay, mean, var)
+    return moments
 
 
 def batch_normalization_inference(
@@ -41,7 +41,7 @@ def batch_normalization_inference(
     return from_rows(y, x.shape)
 
 
-def batch_normalization_parameter_gradients(
+def batch_normalization_backward(
     x: Array,
     gy: Array,
     gamma: Array,
@@ -49,48 +49,22 @@ def batch_normalization_parameter_gradients(
     mean: Array,
     var: Array,
     eps: float,
-    relu: bool = False,
-) -> tuple[Array, Array]:
-    """ggamma, gbeta: sums of g * x_hat and of g, the gradient of what was normalised."""
-    rows = as_rows(x)
+    relu: bool,
+    y: Array | None,
+    fixed: bool,
+    in_place: bool,
+) -> NormalizationGradients:
+    """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows; ggamma, gbeta, g."""
+    rows, gy_rows = as_rows(x), as_rows(gy)
+    gx = gy_rows if in_place else np.empty_like(rows)
+    y_rows, g = (None, None) if y is None else (as_rows(y), np.empty_like(rows))
     ggamma, gbeta = _two_vectors(rows)
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    _parameter_gradients(*rows.shape, rows, as_rows(gy), *vectors, eps, relu, ggamma, gbeta)
-    return ggamma, gbeta
-
-
-def batch_normalization_residual_gradients(
-    x: Array, y: Array, gy: Array, mean: Array, var: Array, eps: float
-) -> tuple[Array, Array, Array]:
-    """g, ggamma, gbeta, for y = relu(normalised x + residual); g is the residual's gradient."""
-    rows = as_rows(x)
-    g, ggamma, gbeta = np.empty_like(rows), *_two_vectors(rows)
-    mean, var = map(np.ascontiguousarray, (mean, var))
-    _residual_gradients(
-        *rows.shape, rows, as_rows(y), as_rows(gy), mean, var, eps, g, ggamma, gbeta
+    _backward(
+        *rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta
     )
-    return from_rows(g, x.shape), ggamma, gbeta
-
-
-def batch_normalization_input_gradient(
-    x: Array,
-    gy: Array,
-    gamma: Array,
-    beta: Array,
-    mean: Array,
-    var: Array,
-    eps: float,
-    ggamma: Array,
-    gbeta: Array,
-    relu: bool = False,
-) -> Array:
-    """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows."""
-    rows = as_rows(x)
-    gx = np.empty_like(rows)
-    vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    ggamma, gbeta = map(np.ascontiguousarray, (ggamma, gbeta))
-    _input_gradient(*rows.shape, rows, as_rows(gy), *vectors, eps, ggamma, gbeta, relu, gx)
-    return from_rows(gx, x.shape)
+    residual = None if g is None else from_rows(g, x.shape)
+    return NormalizationGradients(from_rows(gx, x.shape), ggamma, gbeta, residual)
 
 
 def _two_vectors(rows: Array) -> tuple[Array, Array]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.native.library import load
 
-_momentum_sgd = load().function("momentum_sgd", "lpppdddi")
+_momentum_sgd = load().function("momentum_sgd", "plpppddi")
 
 
 def momentum_sgd(
     parameters: Array,
     gradients: Array,
     velocity: Array,
+    segments: Array,
     learning_rate: float,
     momentum: float,
-    weight_decay: float,
     nesterov: bool,
 ) -> None:
     """One step, in place. Every element goes the same way, wherever it is."""
     _momentum_sgd(
-        parameters.size, parameters, gradients, velocity,
-        learning_rate, momentum, weight_decay, nesterov,
+        np.ascontiguousarray(segments), len(segments), parameters, gradients, velocity,
+        learning_rate, momentum, nesterov,
     )  # fmt: skip

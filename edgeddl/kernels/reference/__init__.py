@@ -18,10 +18,8 @@ from edgeddl.kernels.reference.linear import (
 )
 from edgeddl.kernels.reference.loss import softmax_cross_entropy
 from edgeddl.kernels.reference.normalization import (
+    batch_normalization_backward,
     batch_normalization_inference,
-    batch_normalization_input_gradient,
-    batch_normalization_parameter_gradients,
-    batch_normalization_residual_gradients,
     batch_normalization_statistics,
 )
 from edgeddl.kernels.reference.optimizer import momentum_sgd
@@ -38,10 +36,8 @@ __all__ = [
     "add",
     "average_pooling_backward",
     "average_pooling_forward",
+    "batch_normalization_backward",
     "batch_normalization_inference",
-    "batch_normalization_input_gradient",
-    "batch_normalization_parameter_gradients",
-    "batch_normalization_residual_gradients",
     "batch_normalization_statistics",
     "channel_sums",
     "convolution_forward",

@@ -7,10 +7,12 @@ of y again: so a ReLU that follows need not keep y.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from edgeddl.kernels.layout import Array, as_rows, from_rows
+from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.prologue import scale_and_shift
 from edgeddl.kernels.reference.blocks import column_sums, row_blocks, scratch_for
 from edgeddl.kernels.reference.elementwise import relu_backward
@@ -21,9 +23,16 @@ def inverse_std(var: Array, eps: float) -> Array:
     return 1.0 / np.sqrt(var.astype(np.float64) + eps)
 
 
-def batch_normalization_statistics(x: Array) -> tuple[Array, Array]:
+def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
     """The mean and biased variance of each channel over this batch."""
-    return _moments(as_rows(x))
+    rows = as_rows(x)
+    moments = Moments(*_moments(rows))
+    if running is not None:
+        mean, var, decay = running
+        unbiased = len(rows) / max(len(rows) - 1.0, 1.0)
+        mean[...] = decay * mean + (1 - decay) * moments.mean
+        var[...] = decay * var + (1 - decay) * unbiased * moments.var
+    return moments
 
 
 def _moments(rows: Array) -> tuple[Array, Array]:
@@ -87,7 +96,7 @@ def _normalize(rows: Array, scale: Array, shift: Array, out: Array) -> Array:
     return out
 
 
-def batch_normalization_parameter_gradients(
+def batch_normalization_backward(
     x: Array,
     gy: Array,
     gamma: Array,
@@ -95,12 +104,32 @@ def batch_normalization_parameter_gradients(
     mean: Array,
     var: Array,
     eps: float,
-    relu: bool = False,
-) -> tuple[Array, Array]:
-    """ggamma, gbeta: sums of g * x_hat and of g, the gradient of what was normalised."""
-    rows = as_rows(x)
-    forms = scale_and_shift(gamma, beta, mean, var, eps) if relu else None
-    return _sums(rows, _gradient_blocks(rows, as_rows(gy), forms), mean, var, eps)
+    relu: bool,
+    y: Array | None,
+    fixed: bool,
+    in_place: bool,
+) -> NormalizationGradients:
+    """gx, ggamma, gbeta, and g where there is a y, which went with a residual.
+
+    g is the gradient of what was normalised, and of the residual. Nothing is done in place.
+    """
+    rows, g = as_rows(x), gy if y is None else relu_backward(y, gy)
+    forms = scale_and_shift(gamma, beta, mean, var, eps) if relu and y is None else None
+    blocks = partial(_gradient_blocks, rows, as_rows(g), forms)
+    sums = ggamma, gbeta = _sums(rows, blocks(), mean, var, eps)
+    if fixed:  # x has no part in the statistics
+        ggamma = gbeta = np.zeros_like(ggamma)
+    inv_std, m = inverse_std(var, eps).astype(np.float32), np.float32(max(len(rows), 1))
+    x_scale, y_shift = inv_std * ggamma / m, gbeta / m
+    gx, scratch = np.empty_like(rows), scratch_for(rows)
+    for block, g_block in blocks():
+        from_x = np.subtract(rows[block], mean, out=scratch[: block.stop - block.start])
+        from_x *= x_scale
+        part = np.subtract(g_block, y_shift, out=gx[block])
+        part -= from_x
+        part *= gamma * inv_std
+    gx = from_rows(gx, x.shape)
+    return NormalizationGradients(gx, *sums, None if y is None else g)
 
 
 def _sums(
@@ -127,38 +156,3 @@ def _gradient_blocks(
             continue
         y = _normalize(rows[block], *scale_shift, out=scratch[: block.stop - block.start])
         yield block, np.where(y > 0, gy[block], np.float32(0))
-
-
-def batch_normalization_residual_gradients(
-    x: Array, y: Array, gy: Array, mean: Array, var: Array, eps: float
-) -> tuple[Array, Array, Array]:
-    """g, ggamma, gbeta, for y = relu(normalised x + residual); g is the residual's gradient."""
-    rows, g = as_rows(x), relu_backward(y, gy)
-    return g, *_sums(rows, _gradient_blocks(rows, as_rows(g), None), mean, var, eps)
-
-
-def batch_normalization_input_gradient(
-    x: Array,
-    gy: Array,
-    gamma: Array,
-    beta: Array,
-    mean: Array,
-    var: Array,
-    eps: float,
-    ggamma: Array,
-    gbeta: Array,
-    relu: bool = False,
-) -> Array:
-    """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows."""
-    rows = as_rows(x)
-    inv_std, m = inverse_std(var, eps).astype(np.float32), np.float32(len(rows))
-    x_scale, y_shift = inv_std * ggamma / m, gbeta / m
-    gx, scratch = np.empty_like(rows), scratch_for(rows)
-    forms = scale_and_shift(gamma, beta, mean, var, eps) if relu else None
-    for block, g in _gradient_blocks(rows, as_rows(gy), forms):
-        from_x = np.subtract(rows[block], mean, out=scratch[: block.stop - block.start])
-        from_x *= x_scale
-        part = np.subtract(g, y_shift, out=gx[block])
-        part -= from_x
-        part *= gamma * inv_std
-    return from_rows(gx, x.shape)

@@ -16,12 +16,26 @@ def momentum_sgd(
     parameters: Array,
     gradients: Array,
     velocity: Array,
+    segments: Array,
     learning_rate: float,
     momentum: float,
-    weight_decay: float,
     nesterov: bool,
 ) -> None:
     """One step, in place. Every element goes the same way, whatever its block."""
+    for start, end, decay in segments.tolist():
+        arrays = (array[start:end] for array in (parameters, gradients, velocity))
+        _update(*arrays, decay, learning_rate, momentum, nesterov)
+
+
+def _update(
+    parameters: Array,
+    gradients: Array,
+    velocity: Array,
+    weight_decay: float,
+    learning_rate: float,
+    momentum: float,
+    nesterov: bool,
+) -> None:
     scratches = np.empty(min(BLOCK_ELEMENTS, parameters.size), np.float32)
     rate = learning_rate * (momentum if nesterov else 1.0)
     for start in range(0, parameters.size, BLOCK_ELEMENTS):

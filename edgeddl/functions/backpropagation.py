@@ -1,0 +1,96 @@
+"""Backward through a graph that is used once, as a training step does.
+
+As Chainer's Variable.backward, in the same order, but gradients are plain arrays, and what a
+function has kept leaves memory as soon as its gradients are there: the peak of a step is then what
+forward keeps, not that and all gradients.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.functions.node import Array, Node
+
+# By variable node: the gradient of what it stands for.
+Gradients = dict[Any, Array]
+
+
+def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
+    """The gradients of the leaves of the graph, parameters above all; the graph is gone then."""
+    gradients: Gradients = {loss.node: gradient}
+    waiting = _Waiting(loss.creator_node)
+    hooks = chainer.get_function_hooks().values()
+    with chainer.using_config("enable_backprop", False):
+        while waiting:
+            function = waiting.take()
+            for node in _propagate(function, gradients, hooks):
+                waiting.add(node.creator_node)
+            function.unchain()
+    return gradients
+
+
+class _Waiting:
+    """Functions whose output has a gradient; what forward called last comes first."""
+
+    def __init__(self, function: Any) -> None:
+        self._heap: list[tuple[int, int, Any]] = []
+        self._seen: set[Any] = set()
+        self.add(function)
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, function: Any) -> None:
+        if function is not None and function not in self._seen:
+            heapq.heappush(self._heap, (-function.rank, len(self._seen), function))
+            self._seen.add(function)
+
+    def take(self) -> Any:
+        return heapq.heappop(self._heap)[2]
+
+
+def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
+    """Turn the gradients of a function's outputs to those of its inputs; which have one now?"""
+    outputs = [output() for output in function.outputs]
+    found = [gradients.pop(output, None) for output in outputs]
+    inputs = function.inputs
+    indexes = tuple([index for index, node in enumerate(inputs) if node.requires_grad])
+    if not indexes:
+        return []
+    in_data = tuple([node.data for node in inputs]) if hooks else ()
+    for hook in hooks:
+        hook.backward_preprocess(function, in_data, tuple(found))
+    so_far = {
+        index: gradients.pop(inputs[index]) for index in indexes if inputs[index] in gradients
+    }
+    if isinstance(function, Node):
+        for output in filter(None, outputs):
+            output.data = None  # who has used it is done, and Nodes keep what they need
+        totals = function.accumulate(indexes, found[0], so_far)
+    else:
+        totals = _accumulate_by_chainer(function, indexes, found, so_far)
+    for hook in hooks:
+        hook.backward_postprocess(function, in_data, tuple(found))
+    reached = []
+    for index, total in zip(indexes, totals, strict=True):
+        if total is not None:
+            node = inputs[index]
+            # an input that is given twice has two totals
+            gradients[node] = total if node not in gradients else gradients[node] + total
+            reached.append(node)
+    return reached
+
+
+def _accumulate_by_chainer(
+    function: Any, indexes: tuple[int, ...], found: list[Array | None], so_far: dict[int, Array]
+) -> list[Array | None]:
+    """As Node.accumulate, for functions that take and give variables."""
+    before = tuple([_variable(so_far.get(index)) for index in indexes])
+    totals = function.backward_accumulate(indexes, tuple(map(_variable, found)), before)
+    return [None if total is None else total.array for total in totals]
+
+
+def _variable(array: Array | None) -> chainer.Variable | None:
+    return None if array is None else chainer.as_variable(array)
