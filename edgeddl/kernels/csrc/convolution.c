@@ -6,23 +6,12 @@ static int is_depthwise(const conv *s)
     return s->groups == s->c && s->c == s->k && s->groups > 1;
 }
 
-/* The convolution of gy that gives gx, for stride 1. */
-static conv turned_shape(const conv *s)
-{
-    conv t = *s;
-    t.h = s->out_h, t.w = s->out_w, t.c = s->k, t.k = s->c;
-    t.out_h = s->h, t.out_w = s->w;
-    t.ph = (s->kh - 1) * s->dy - s->ph, t.pw = (s->kw - 1) * s->dx - s->pw;
-    return t;
-}
-
 static int choose_forward(const conv *shape, const float *x, const float *scale,
                           const float *shift, const float *W, const float *bias, float *y)
 {
     const prologue before = {scale, shift};
     if (winograd_fits(shape)) {
-        const weights w = {W, shape->c, shape->k, shape->k, 0};
-        const int result = winograd_forward(shape, x, before, &w, bias, NULL, y);
+        const int result = winograd_forward(shape, x, before, W, bias, y);
         if (result != NOT_FINITE)
             return result;
     }
@@ -34,11 +23,8 @@ static int choose_forward(const conv *shape, const float *x, const float *scale,
 static int choose_input_gradient(const conv *shape, const float *gy, const float *W,
                                  const float *plus, float *gx)
 {
-    const conv turned = turned_shape(shape);
-    if (winograd_fits(shape) && winograd_fits(&turned)) {
-        const weights w = {W, shape->c, shape->k, shape->k, 1};
-        const int result =
-            winograd_forward(&turned, gy, (prologue){NULL, NULL}, &w, NULL, plus, gx);
+    if (winograd_fits(shape)) {
+        const int result = winograd_input_gradient(shape, gy, W, plus, gx);
         if (result != NOT_FINITE)
             return result;
     }

@@ -45,10 +45,12 @@ ALWAYS_INLINE long weight_columns(const weights *w) { return w->turned ? w->c : 
  * `column`, as [rows][TILE_COLUMNS]; zeros beyond the last column. */
 void pack_weights(const weights *w, long tap, long first, long rows, long column, float *panel);
 
-/* 3 x 3 windows with stride 1, by Winograd's algorithm. */
+/* 3 x 3 windows with stride 1 or 2, by Winograd's algorithm. */
 int winograd_fits(const conv *shape);
-int winograd_forward(const conv *shape, const float *x, prologue before, const weights *w,
-                     const float *bias, const float *plus, float *y);
+int winograd_forward(const conv *shape, const float *x, prologue before, const float *W,
+                     const float *bias, float *y);
+int winograd_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
+                            float *gx);
 int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
                              float *gW);
 

@@ -1,8 +1,9 @@
-/* 3 x 3 convolution with stride 1, and its gradients, by Winograd's algorithm (see the transforms).
+/* 3 x 3 convolution with stride 1 or 2, and the gradient of its input, by Winograd's algorithm (see
+ * the transforms).
  *
- * The image is cut into tiles of 4 x 4 outputs. For some tiles at a time, inputs are transformed to
- * V, 36 planes of [tiles][c]; each plane is multiplied by the transformed weights U, 36 planes of
- * [c][k], to 36 planes M of [tiles][k]; M is transformed back to outputs.
+ * The result is cut into tiles. For some tiles at a time, inputs are transformed to V, planes of
+ * [tiles][c]; each plane is multiplied by one of the 36 of the transformed weights U, [c][k], to a
+ * plane M of [tiles][k]; M is transformed back to outputs.
  *
  * Threads share the work in one of two ways. With few channels and many tiles each thread takes
  * tiles of its own, and all use the same U. With many channels U is too large to be kept (38 MB for
@@ -11,22 +12,47 @@
  */
 #include "winograd_tiles.h"
 
-/* Tiles of a thread's own block: V and M stay in the second-level cache. */
-ALWAYS_INLINE long own_tiles(long c)
-{
-    const long fit = L2_BYTES / 2 / (long)sizeof(float) / PLANES / (c + TILE_COLUMNS);
-    return min_long(max_long(fit, 4 * TILE_ROWS), 48);
-}
-enum { SHARED_TILES = 128 };        /* of a block that all threads work on */
-enum { SHARED_DEPTH = 128 };        /* channels for which U is made at a time */
-enum { LARGEST_KEPT = 128 * 128 };  /* c * k up to which U is made as a whole */
-enum { FEWEST_TILES = 6 };          /* below, transforming the weights costs too much */
+enum { FEWEST_TILES = 6 };         /* below, transforming the weights costs too much */
+enum { LARGEST_KEPT = 128 * 128 }; /* c * k up to which U is made as a whole */
+enum { SHARED_DEPTH = 128 };       /* else: channels for which it is made at a time */
+
+typedef struct forward forward;
+
+/* A way to make size x size outputs of one tile, LANES channels from k on, of the planes of M;
+ * returns a number that is finite if they are. */
+typedef struct {
+    int size;
+    vec (*write)(const forward *job, position at, const float *m, long plane, long k);
+} writing;
+
+struct forward {
+    const weights *w;
+    int stride;
+    images x;
+    const reading *in;
+    const writing *out;
+    float *y; /* [n][h][w][k] */
+    long h, width, k;
+    const float *bias, *plus;
+    grid tiles;
+    long most;         /* tiles of a block */
+    long first, count; /* those of the block that is shared */
+    planes V, U;       /* what is shared */
+    float *own;        /* workspace of the threads, own_floats each */
+    long own_floats;
+    int finite;
+};
+
+static int plane_count(const forward *job) { return job->in->points * job->in->points; }
+
+static long panel_count(const forward *job) { return ceil_div(job->k, TILE_COLUMNS); }
 
 /* U for rows first .. first + rows of the panel that begins at `column`; packed has room for them
  * as they are. */
-static void transform_weights(const weights *w, long first, long rows, long column, float *packed,
-                              planes U)
+static void transform_weights(const forward *job, long first, long rows, long column,
+                              float *packed, planes U)
 {
+    const weights *w = job->w;
     const int taps = TAPS * TAPS;
     for (int tap = 0; tap < taps; tap++)
         pack_weights(w, w->turned ? taps - 1 - tap : tap, first, rows, column,
@@ -36,81 +62,88 @@ static void transform_weights(const weights *w, long first, long rows, long colu
 #pragma GCC unroll 9
         for (int tap = 0; tap < taps; tap++)
             in[tap] = load(packed + tap * rows * TILE_COLUMNS + i);
-        both_ways(weights_one_way, TAPS, POINTS, in, out);
+        if (job->stride == 1)
+            both_ways(weights_one_way, TAPS, POINTS, in, out);
+        else
+            both_ways(weights_one_way_2, TAPS, POINTS, in, out);
 #pragma GCC unroll 36
         for (int plane = 0; plane < PLANES; plane++)
             store(U.first + plane * U.plane + i, out[plane]);
     }
 }
 
-typedef struct {
-    const conv *shape;
-    grid tiles;
-    images x;
-    const weights *w;
-    const float *bias, *plus;
-    float *y;
-    long first, count; /* tiles of the block that is shared */
-    planes V, U;       /* what is shared */
-    float *own;        /* workspace of the threads, own_floats each */
-    long own_floats;
-    int finite;
-} forward;
-
-static long panel_count(const forward *job) { return ceil_div(job->shape->k, TILE_COLUMNS); }
-
-/* M = V U in one plane, for one panel. */
-static void multiply_plane(int plane, planes V, planes U, planes M, long tiles, long depth,
-                           long columns, int add)
+/* M = V U in all planes, for one panel. */
+static void multiply_planes(const forward *job, planes V, planes U, planes M, long tiles,
+                            long depth, long columns, int add)
 {
-    const product m = {
-        .depth = depth,
-        .a = V.first + plane * V.plane, .a_row = V.row, .a_depth = 1,
-        .b = U.first + plane * U.plane, .b_depth = U.row,
-        .c = M.first + plane * M.plane, .c_row = M.row,
-        .add = add,
-        .next = U.first + (plane + 1) * U.plane,
-    };
-    multiply(&m, tiles, columns);
+    const int points = job->in->points;
+    for (int plane = 0; plane < plane_count(job); plane++) {
+        const product m = {
+            .depth = depth,
+            .a = V.first + plane * V.plane, .a_row = V.row, .a_depth = 1,
+            .b = U.first + weight_plane(plane, points) * U.plane, .b_depth = U.row,
+            .c = M.first + plane * M.plane, .c_row = M.row,
+            .add = add,
+            .next = U.first + weight_plane(plane + 1, points) * U.plane,
+        };
+        multiply(&m, tiles, columns);
+    }
 }
 
-/* Outputs of one tile, LANES channels from k on; returns a number that is finite if they are. */
-ALWAYS_INLINE vec write_tile(const forward *job, position at, const float *m, long plane, long k)
+ALWAYS_INLINE vec write_tile(const forward *job, position at, const float *m, long plane, long k,
+                             one_way transform, const int points, const int size)
 {
-    const conv *shape = job->shape;
-    const long count = shape->k - k;
+    const long count = job->k - k, top = at.row * size, left = at.column * size;
     const vec bias = job->bias ? load_some(job->bias + k, count) : (vec){0};
-    vec in[PLANES], out[OUTPUTS * OUTPUTS];
-#pragma GCC unroll 36
-    for (int i = 0; i < PLANES; i++)
+    vec in[MOST_PLANES], out[MOST_PLANES], sum = {0};
+#pragma GCC unroll 81
+    for (int i = 0; i < points * points; i++)
         in[i] = load(m + i * plane);
-    both_ways(output_one_way, POINTS, OUTPUTS, in, out);
-    const long high = min_long(OUTPUTS, shape->out_h - at.top);
-    const long wide = min_long(OUTPUTS, shape->out_w - at.left);
-    const long first = ((at.image * shape->out_h + at.top) * shape->out_w + at.left) * shape->k + k;
-    const int whole = high == OUTPUTS && wide == OUTPUTS && count >= LANES;
-#pragma GCC unroll 16
-    for (int i = 0; i < OUTPUTS * OUTPUTS; i++) {
-        const long at_pixel = first + (i / OUTPUTS * shape->out_w + i % OUTPUTS) * shape->k;
+    both_ways(transform, points, size, in, out);
+    const long high = min_long(size, job->h - top), wide = min_long(size, job->width - left);
+    const long first = ((at.image * job->h + top) * job->width + left) * job->k + k;
+    const int whole = high == size && wide == size && count >= LANES;
+#pragma GCC unroll 64
+    for (int i = 0; i < size * size; i++) {
+        const long pixel = first + (i / size * job->width + i % size) * job->k;
+        sum += out[i];
         if (whole)
-            store(job->y + at_pixel,
-                  job->plus ? out[i] + load(job->plus + at_pixel) : out[i] + bias);
-        else if (i / OUTPUTS < high && i % OUTPUTS < wide) {
-            const vec other = job->plus ? load_some(job->plus + at_pixel, count) : bias;
-            store_some(job->y + at_pixel, out[i] + other, count);
+            store(job->y + pixel, job->plus ? out[i] + load(job->plus + pixel) : out[i] + bias);
+        else if (i / size < high && i % size < wide) {
+            const vec other = job->plus ? load_some(job->plus + pixel, count) : bias;
+            store_some(job->y + pixel, out[i] + other, count);
         }
     }
-    return out[0] + out[3] + out[12] + out[15]; /* every plane is in one of the corners */
+    return sum;
 }
+
+static vec write_y(const forward *job, position at, const float *m, long plane, long k)
+{
+    return write_tile(job, at, m, plane, k, output_one_way, POINTS, OUTPUTS);
+}
+
+static vec write_y_2(const forward *job, position at, const float *m, long plane, long k)
+{
+    return write_tile(job, at, m, plane, k, output_one_way_2, POINTS_2, OUTPUTS);
+}
+
+static vec write_gx_2(const forward *job, position at, const float *m, long plane, long k)
+{
+    return write_tile(job, at, m, plane, k, turned_output_one_way_2, POINTS_2, 2 * OUTPUTS);
+}
+
+/* By stride - 1. */
+static const writing into_y[] = {{OUTPUTS, write_y}, {OUTPUTS, write_y_2}};
+static const writing into_gx[] = {{OUTPUTS, write_y}, {2 * OUTPUTS, write_gx_2}};
 
 static void write_outputs(forward *job, planes M, long first, long count, long column)
 {
-    const long columns = min_long(job->shape->k - column, TILE_COLUMNS);
+    const long columns = min_long(job->k - column, TILE_COLUMNS);
     vec finite = {0};
     for (long t = 0; t < count; t++) {
         const position at = tile_position(&job->tiles, first + t);
         for (long k = 0; k < columns; k += LANES) {
-            const vec sum = write_tile(job, at, M.first + t * M.row + k, M.plane, column + k);
+            const vec sum = job->out->write(job, at, M.first + t * M.row + k, M.plane, column + k);
             finite += sum - sum; /* zero, or NaN if any output is infinite or NaN */
         }
     }
@@ -121,37 +154,41 @@ static void write_outputs(forward *job, planes M, long first, long count, long c
 
 /* Few channels: every thread its own tiles, one U for all. */
 
+static planes weights_of_panel(const forward *job, long panel)
+{
+    planes U = job->U;
+    U.first += panel * planes_floats(PLANES, job->x.c, TILE_COLUMNS, 0);
+    return U;
+}
+
 static void make_all_weights(void *context, int part, int parts)
 {
     forward *job = context;
-    const long c = job->shape->c, panels = panel_count(job);
-    for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
-        planes U = job->U;
-        U.first += panel * planes_floats(c, TILE_COLUMNS, 0);
-        transform_weights(job->w, 0, c, panel * TILE_COLUMNS,
-                          job->own + thread_number() * job->own_floats, U);
-    }
+    const long panels = panel_count(job);
+    for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++)
+        transform_weights(job, 0, job->x.c, panel * TILE_COLUMNS,
+                          job->own + thread_number() * job->own_floats,
+                          weights_of_panel(job, panel));
 }
 
 static void forward_own_tiles(void *context, int part, int parts)
 {
     forward *job = context;
-    const long c = job->shape->c, k = job->shape->k, most = own_tiles(c);
+    const long c = job->x.c, most = job->most;
     const long first = share(job->tiles.count, part, parts);
     const long end = share(job->tiles.count, part + 1, parts), blocks = ceil_div(end - first, most);
     float *memory = job->own + thread_number() * job->own_floats;
     const planes V = make_planes(memory, most, c, 0);
-    const planes M = make_planes(memory + planes_floats(most, c, 0), most, TILE_COLUMNS, 0);
+    memory += planes_floats(plane_count(job), most, c, 0);
+    const planes M = make_planes(memory, most, TILE_COLUMNS, 0);
     for (long block = 0; block < blocks; block++) {
         const long from = first + (end - first) * block / blocks;
         const long count = first + (end - first) * (block + 1) / blocks - from;
-        transform_inputs(&job->x, job->shape, &job->tiles, from, count, 0, V);
+        read_tiles(&job->x, job->in, &job->tiles, from, count, 0, V);
         for (long panel = 0; panel < panel_count(job); panel++) {
-            planes U = job->U;
-            U.first += panel * planes_floats(c, TILE_COLUMNS, 0);
-            const long column = panel * TILE_COLUMNS, columns = min_long(k - column, TILE_COLUMNS);
-            for (int plane = 0; plane < PLANES; plane++)
-                multiply_plane(plane, V, U, M, count, c, columns, 0);
+            const long column = panel * TILE_COLUMNS;
+            multiply_planes(job, V, weights_of_panel(job, panel), M, count, c,
+                            min_long(job->k - column, TILE_COLUMNS), 0);
             write_outputs(job, M, from, count, column);
         }
     }
@@ -163,83 +200,118 @@ static void transform_shared_inputs(void *context, int part, int parts)
 {
     forward *job = context;
     const long from = share(job->count, part, parts), to = share(job->count, part + 1, parts);
-    transform_inputs(&job->x, job->shape, &job->tiles, job->first + from, to - from, from, job->V);
+    read_tiles(&job->x, job->in, &job->tiles, job->first + from, to - from, from, job->V);
 }
 
 static void forward_own_panels(void *context, int part, int parts)
 {
     forward *job = context;
-    const long c = job->shape->c, k = job->shape->k, panels = panel_count(job);
+    const long c = job->x.c, panels = panel_count(job);
     float *memory = job->own + thread_number() * job->own_floats;
-    const planes M = make_planes(memory, SHARED_TILES, TILE_COLUMNS, 0);
-    memory += planes_floats(SHARED_TILES, TILE_COLUMNS, 0);
+    const planes M = make_planes(memory, job->most, TILE_COLUMNS, 0);
+    memory += planes_floats(plane_count(job), job->most, TILE_COLUMNS, 0);
     const planes U = make_planes(memory, SHARED_DEPTH, TILE_COLUMNS, 0);
-    float *packed = memory + planes_floats(SHARED_DEPTH, TILE_COLUMNS, 0);
+    float *packed = memory + planes_floats(PLANES, SHARED_DEPTH, TILE_COLUMNS, 0);
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
         const long column = panel * TILE_COLUMNS;
         for (long depth = 0; depth < c; depth += SHARED_DEPTH) {
             const long rows = min_long(c - depth, SHARED_DEPTH);
             planes V = job->V;
             V.first += depth;
-            transform_weights(job->w, depth, rows, column, packed, U);
-            for (int plane = 0; plane < PLANES; plane++)
-                multiply_plane(plane, V, U, M, job->count, rows,
-                               min_long(k - column, TILE_COLUMNS), depth > 0);
+            transform_weights(job, depth, rows, column, packed, U);
+            multiply_planes(job, V, U, M, job->count, rows, min_long(job->k - column, TILE_COLUMNS),
+                            depth > 0);
         }
         write_outputs(job, M, job->first, job->count, column);
     }
 }
 
-int winograd_fits(const conv *s)
+/* Tiles of a block: of a thread's own, V and M stay in the second-level cache. */
+static long block_tiles(const forward *job, int keep)
 {
-    return s->kh == 3 && s->kw == 3 && s->sy == 1 && s->sx == 1 && s->dy == 1 && s->dx == 1 &&
-           s->groups == 1 && s->c >= 8 && s->k >= 8 && tile_grid(s).count >= FEWEST_TILES;
+    if (!keep)
+        return min_long(job->tiles.count, job->stride == 1 ? 128 : 64);
+    const long floats = plane_count(job) * (job->x.c + TILE_COLUMNS);
+    const long fit = L2_BYTES / 2 / (long)sizeof(float) / floats;
+    return min_long(max_long(fit, 2 * TILE_ROWS), 48);
 }
 
-int winograd_forward(const conv *shape, const float *x, prologue before, const weights *w,
-                     const float *bias, const float *plus, float *y)
+static int convolve(forward *job)
 {
-    const long c = shape->c, k = shape->k, panels = ceil_div(k, TILE_COLUMNS);
-    forward job = {.shape = shape, .tiles = tile_grid(shape), .w = w, .bias = bias, .plus = plus,
-                   .y = y};
-    const int keep = c * k <= LARGEST_KEPT;
+    const long c = job->x.c, panels = panel_count(job);
+    const int keep = c * job->k <= LARGEST_KEPT, count = plane_count(job);
+    job->most = block_tiles(job, keep);
+    const long inputs = planes_floats(count, job->most, c, 0);
+    const long results = planes_floats(count, job->most, TILE_COLUMNS, 0);
     const long packed = TAPS * TAPS * TILE_COLUMNS * (keep ? c : SHARED_DEPTH);
-    const long tiles = min_long(job.tiles.count, SHARED_TILES);
-    const int parts = keep ? parts_for(job.tiles.count, PLANES * c * k)
-                           : parts_for(panels, tiles * PLANES * c * TILE_COLUMNS);
-    long shared;
-    if (keep) {
-        job.own_floats = planes_floats(own_tiles(c), c, 0) +
-                         planes_floats(own_tiles(c), TILE_COLUMNS, 0) + packed;
-        shared = panels * planes_floats(c, TILE_COLUMNS, 0);
-    } else {
-        job.own_floats = planes_floats(SHARED_TILES, TILE_COLUMNS, 0) +
-                         planes_floats(SHARED_DEPTH, TILE_COLUMNS, 0) + packed;
-        shared = planes_floats(tiles, c, 0);
-    }
-    job.own_floats = round_up(job.own_floats, PADDING);
-    shared = round_up(shared, PADDING);
+    const long own_weights = keep ? 0 : planes_floats(PLANES, SHARED_DEPTH, TILE_COLUMNS, 0);
+    const long own = results + packed + (keep ? inputs : own_weights);
+    const long all_weights = panels * planes_floats(PLANES, c, TILE_COLUMNS, 0);
+    const long shared = round_up(keep ? all_weights : inputs, PADDING);
     const long nothing = round_up(c, PADDING);
-    float *memory = workspace((size_t)(nothing + shared + thread_count() * job.own_floats));
+    job->own_floats = round_up(own, PADDING);
+    float *memory = workspace((size_t)(nothing + shared + thread_count() * job->own_floats));
     if (!memory)
         return OUT_OF_MEMORY;
     memset(memory, 0, (size_t)c * sizeof(float));
-    job.x = (images){x, shape->h, shape->w, c, before, memory};
-    job.own = memory + nothing + shared;
-    job.finite = 1;
+    job->x.nothing = memory;
+    job->own = memory + nothing + shared;
+    job->finite = 1;
     if (keep) {
-        job.U = make_planes(memory + nothing, c, TILE_COLUMNS, 0);
-        run_parts(make_all_weights, &job, parts_for(panels, PLANES * c * TILE_COLUMNS));
-        run_parts(forward_own_tiles, &job, parts);
+        job->U = make_planes(memory + nothing, c, TILE_COLUMNS, 0);
+        run_parts(make_all_weights, job, parts_for(panels, PLANES * c * TILE_COLUMNS));
+        run_parts(forward_own_tiles, job, parts_for(job->tiles.count, count * c * job->k));
     } else {
-        job.V = make_planes(memory + nothing, tiles, c, 0);
-        const long blocks = ceil_div(job.tiles.count, tiles);
+        job->V = make_planes(memory + nothing, job->most, c, 0);
+        const int parts = parts_for(panels, job->most * count * c * TILE_COLUMNS);
+        const long blocks = ceil_div(job->tiles.count, job->most);
         for (long block = 0; block < blocks; block++) {
-            job.first = job.tiles.count * block / blocks;
-            job.count = job.tiles.count * (block + 1) / blocks - job.first;
-            run_parts(transform_shared_inputs, &job, parts_for(job.count, PLANES * c));
-            run_parts(forward_own_panels, &job, parts);
+            job->first = job->tiles.count * block / blocks;
+            job->count = job->tiles.count * (block + 1) / blocks - job->first;
+            run_parts(transform_shared_inputs, job, parts_for(job->count, count * c));
+            run_parts(forward_own_panels, job, parts);
         }
     }
-    return job.finite ? DONE : NOT_FINITE;
+    return job->finite ? DONE : NOT_FINITE;
+}
+
+int winograd_fits(const conv *s)
+{
+    const int stride_1 = s->sy == 1 && s->sx == 1 && s->ph <= 2 && s->pw <= 2;
+    const int stride_2 = s->sy == 2 && s->sx == 2 && s->ph == 1 && s->pw == 1;
+    return s->kh == 3 && s->kw == 3 && (stride_1 || stride_2) && s->dy == 1 && s->dx == 1 &&
+           s->groups == 1 && s->c >= 8 && s->k >= 8 &&
+           tile_grid(s->n, s->out_h, s->out_w, OUTPUTS).count >= FEWEST_TILES;
+}
+
+int winograd_forward(const conv *s, const float *x, prologue before, const float *W,
+                     const float *bias, float *y)
+{
+    const weights w = {W, s->c, s->k, s->k, 0};
+    forward job = {
+        .w = &w, .stride = (int)s->sy,
+        .x = {.x = x, .h = s->h, .w = s->w, .c = s->c, .top = s->ph, .left = s->pw,
+              .before = before},
+        .in = &read_x[s->sy - 1], .out = &into_y[s->sy - 1],
+        .y = y, .h = s->out_h, .width = s->out_w, .k = s->k, .bias = bias,
+        .tiles = tile_grid(s->n, s->out_h, s->out_w, OUTPUTS),
+    };
+    return convolve(&job);
+}
+
+int winograd_input_gradient(const conv *s, const float *gy, const float *W, const float *plus,
+                            float *gx)
+{
+    const weights w = {W, s->c, s->k, s->k, 1};
+    const writing *out = &into_gx[s->sy - 1];
+    forward job = {
+        .w = &w, .stride = (int)s->sy,
+        .x = {.x = gy, .h = s->out_h, .w = s->out_w, .c = s->k},
+        .in = &read_turned_gy[s->sy - 1], .out = out,
+        .y = gx, .h = s->h, .width = s->w, .k = s->c, .plus = plus,
+        .tiles = tile_grid(s->n, s->h, s->w, out->size),
+    };
+    if (s->sy == 1)
+        job.x.top = TAPS - 1 - s->ph, job.x.left = TAPS - 1 - s->pw;
+    return convolve(&job);
 }

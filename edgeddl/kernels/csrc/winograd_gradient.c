@@ -1,8 +1,8 @@
 /* Gradient of the weights of a 3 x 3 convolution by Winograd's algorithm.
  *
- * Inputs and gradients of the outputs are transformed to V, 36 planes of [tiles][c], and Y, 36
- * planes of [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives, [c][k],
- * is transformed to 3 x 3 gradients chunk by chunk. As the last step is linear, it is done for each
+ * Inputs and gradients of the outputs are transformed to V, planes of [tiles][c], and Y, planes of
+ * [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives for each of the 36
+ * planes of the weights, [c][k], is transformed to 3 x 3 gradients chunk by chunk. As the last step is linear, it is done for each
  * block of tiles, and sums over all tiles need only the room of the gradient itself.
  *
  * With few channels each thread sums over tiles of its own, and the sums are added up in the end.
@@ -19,6 +19,7 @@ enum { LARGEST_PRIVATE = 64 * 64 };   /* c * k up to which each thread has a gra
 
 typedef struct {
     const conv *shape;
+    const reading *read_x, *read_gy;
     grid tiles;
     images x, gy;
     float *gW;
@@ -30,6 +31,11 @@ typedef struct {
     long own_floats;
     int add, finite;
 } gradient;
+
+static int plane_count(const gradient *job)
+{
+    return job->read_x->points * job->read_x->points;
+}
 
 static long gradient_floats(const conv *shape) { return TAPS * TAPS * shape->c * shape->k; }
 
@@ -44,7 +50,10 @@ static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k
 #pragma GCC unroll 36
             for (int plane = 0; plane < PLANES; plane++)
                 in[plane] = load(sums.first + plane * sums.plane + row * sums.row + column);
-            both_ways(weight_gradient_one_way, POINTS, TAPS, in, out);
+            if (shape->sy == 1)
+                both_ways(weight_gradient_one_way, POINTS, TAPS, in, out);
+            else
+                both_ways(weight_gradient_one_way_2, POINTS, TAPS, in, out);
 #pragma GCC unroll 9
             for (int tap = 0; tap < TAPS * TAPS; tap++) {
                 float *target = gW + (tap * shape->c + c + row) * shape->k + k + column;
@@ -69,12 +78,14 @@ static void compute_chunks(gradient *job, planes V, planes Y, long count, long f
         const long columns = min_long(k - column, TILE_COLUMNS);
         const long row = c * (chunk % across) / across;
         const long rows = c * (chunk % across + 1) / across - row;
-        for (int plane = 0; plane < PLANES; plane++) {
+        for (int plane = 0; plane < plane_count(job); plane++) {
+            const int points = job->read_x->points, sum = weight_plane(plane, points);
             const product m = {
                 .depth = count,
                 .a = V.first + plane * V.plane + row, .a_row = 1, .a_depth = V.row,
                 .b = Y.first + plane * Y.plane + column, .b_depth = Y.row,
-                .c = sums.first + plane * sums.plane, .c_row = sums.row,
+                .c = sums.first + sum * sums.plane, .c_row = sums.row,
+                .add = plane / points >= POINTS || plane % points >= POINTS,
             };
             multiply(&m, rows, columns);
         }
@@ -92,9 +103,10 @@ static long chunk_count(const gradient *job)
 
 /* Few channels. */
 
-static long own_tiles(const conv *shape)
+static long own_tiles(const gradient *job)
 {
-    const long fit = L2_BYTES / 2 / (long)sizeof(float) / PLANES / (shape->c + shape->k);
+    const long floats = plane_count(job) * (job->shape->c + job->shape->k);
+    const long fit = L2_BYTES / 2 / (long)sizeof(float) / floats;
     return min_long(max_long(fit, 24), BLOCK_TILES);
 }
 
@@ -108,14 +120,14 @@ static void gradient_of_own_tiles(void *context, int part, int parts)
     float *gW = part ? memory : job->gW;
     memory += gradient_floats(shape);
     const planes V = make_planes(memory, most, shape->c, PADDING);
-    memory += planes_floats(most, shape->c, PADDING);
+    memory += planes_floats(plane_count(job), most, shape->c, PADDING);
     const planes Y = make_planes(memory, most, shape->k, PADDING);
-    memory += planes_floats(most, shape->k, PADDING);
+    memory += planes_floats(plane_count(job), most, shape->k, PADDING);
     for (long block = 0; block < blocks; block++) {
         const long from = first + (end - first) * block / blocks;
         const long count = first + (end - first) * (block + 1) / blocks - from;
-        transform_inputs(&job->x, shape, &job->tiles, from, count, 0, V);
-        transform_gradients(&job->gy, &job->tiles, from, count, 0, Y);
+        read_tiles(&job->x, job->read_x, &job->tiles, from, count, 0, V);
+        read_tiles(&job->gy, job->read_gy, &job->tiles, from, count, 0, Y);
         compute_chunks(job, V, Y, count, 0, chunk_count(job), memory, gW, block > 0);
     }
 }
@@ -137,8 +149,8 @@ static void transform_shared_tiles(void *context, int part, int parts)
     gradient *job = context;
     const long from = share(job->count, part, parts);
     const long count = share(job->count, part + 1, parts) - from;
-    transform_inputs(&job->x, job->shape, &job->tiles, job->first + from, count, from, job->V);
-    transform_gradients(&job->gy, &job->tiles, job->first + from, count, from, job->Y);
+    read_tiles(&job->x, job->read_x, &job->tiles, job->first + from, count, from, job->V);
+    read_tiles(&job->gy, job->read_gy, &job->tiles, job->first + from, count, from, job->Y);
 }
 
 static void compute_own_chunks(void *context, int part, int parts)
@@ -154,16 +166,22 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
                              float *gW)
 {
     const long c = shape->c, k = shape->k, channels = max_long(c, k);
-    gradient job = {.shape = shape, .tiles = tile_grid(shape), .gW = gW, .finite = 1};
+    gradient job = {
+        .shape = shape, .gW = gW, .finite = 1,
+        .read_x = &read_x[shape->sy - 1], .read_gy = &read_gy[shape->sy - 1],
+        .tiles = tile_grid(shape->n, shape->out_h, shape->out_w, OUTPUTS),
+    };
+    const int count = plane_count(&job);
     const int private = c * k <= LARGEST_PRIVATE;
-    const long tiles = min_long(job.tiles.count, private ? own_tiles(shape) : BLOCK_TILES);
+    const long tiles = min_long(job.tiles.count, private ? own_tiles(&job) : BLOCK_TILES);
     job.most = tiles;
     job.chunk_rows = private ? OWN_CHUNK_ROWS : SHARED_CHUNK_ROWS;
-    const long chunk_work = tiles * PLANES * job.chunk_rows * TILE_COLUMNS;
-    const int parts = private ? sums_for(job.tiles.count / 8, 8 * PLANES * c * k)
+    const long chunk_work = tiles * count * job.chunk_rows * TILE_COLUMNS;
+    const int parts = private ? sums_for(job.tiles.count / 8, 8 * count * c * k)
                               : parts_for(chunk_count(&job), chunk_work);
-    const long v = planes_floats(tiles, c, PADDING), y = planes_floats(tiles, k, PADDING);
-    job.own_floats = planes_floats(job.chunk_rows, TILE_COLUMNS, 0);
+    const long v = planes_floats(count, tiles, c, PADDING);
+    const long y = planes_floats(count, tiles, k, PADDING);
+    job.own_floats = planes_floats(PLANES, job.chunk_rows, TILE_COLUMNS, 0);
     if (private)
         job.own_floats += gradient_floats(shape) + v + y;
     job.own_floats = round_up(job.own_floats, PADDING);
@@ -173,8 +191,8 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     if (!memory)
         return OUT_OF_MEMORY;
     memset(memory, 0, (size_t)channels * sizeof(float));
-    job.x = (images){x, shape->h, shape->w, c, before, memory};
-    job.gy = (images){gy, shape->out_h, shape->out_w, k, {NULL, NULL}, memory};
+    job.x = (images){x, shape->h, shape->w, c, shape->ph, shape->pw, before, memory};
+    job.gy = (images){gy, shape->out_h, shape->out_w, k, 0, 0, {NULL, NULL}, memory};
     job.own = memory + nothing + shared;
     if (private) {
         run_parts(gradient_of_own_tiles, &job, parts);
@@ -188,7 +206,7 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
         job.first = job.tiles.count * block / blocks;
         job.count = job.tiles.count * (block + 1) / blocks - job.first;
         job.add = block > 0;
-        run_parts(transform_shared_tiles, &job, parts_for(job.count, PLANES * (c + k)));
+        run_parts(transform_shared_tiles, &job, parts_for(job.count, count * (c + k)));
         run_parts(compute_own_chunks, &job, parts);
     }
     return job.finite ? DONE : NOT_FINITE;

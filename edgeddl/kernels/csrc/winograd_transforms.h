@@ -11,6 +11,16 @@
  * With p = sqrt(1/2) and q = sqrt(2): p q = 1, the rows of G are (1, t, t^2) / N(t) for each point
  * t, those of A (1, t, t^2, t^3), those of B the coefficients of the polynomial that is zero at all
  * other points. These points have a third of the rounding error of the usual 0, +-1, +-2.
+ *
+ * With stride 2, windows see every other pixel e through the outer taps, and the pixels f between
+ * them through the middle one:
+ *
+ *   y[a] = (g[0] e[a] + g[2] e[a + 1]) + g[1] f[a]
+ *
+ * The sum in brackets is a filter with two taps: one with three, (0, g[0], g[2]), whose point 0
+ * gives nothing and is left out. Pixels f are multiplied as they are. 5 points and 4 pixels make 81
+ * multiplications instead of 144 in two dimensions. The four pixels share one weight: there are 6
+ * weights along an axis here, too.
  */
 #ifndef EDGEDDL_WINOGRAD_TRANSFORMS_H
 #define EDGEDDL_WINOGRAD_TRANSFORMS_H
@@ -18,6 +28,8 @@
 #include "simd.h"
 
 enum { OUTPUTS = 4, TAPS = 3, POINTS = 6, PLANES = POINTS * POINTS };
+enum { POINTS_2 = 9, PLANES_2 = POINTS_2 * POINTS_2 }; /* with stride 2: points, then pixels */
+enum { MOST_POINTS = POINTS_2, MOST_PLANES = PLANES_2 };
 
 #define P 0.70710678f /* sqrt(1/2) */
 #define Q 1.41421356f /* sqrt(2) */
@@ -78,23 +90,95 @@ ALWAYS_INLINE void weight_gradient_one_way(const vec *m, vec *g) /* G' */
     g[2] = 0.5f * sum_p + 2.0f * sum_q + m[5];
 }
 
+/* Stride 2. */
+
+ALWAYS_INLINE void two_taps_input(vec e0, vec e1, vec e2, vec e3, vec e4, vec *t)
+{
+    const vec d[POINTS] = {{0}, e0, e1, e2, e3, e4};
+    vec all[POINTS];
+    input_one_way(d, all);
+    for (int i = 1; i < POINTS; i++)
+        t[i - 1] = all[i];
+}
+
+ALWAYS_INLINE void input_one_way_2(const vec *d, vec *t)
+{
+    two_taps_input(d[0], d[2], d[4], d[6], d[8], t);
+    for (int i = 0; i < OUTPUTS; i++)
+        t[POINTS - 1 + i] = d[2 * i + 1];
+}
+
+ALWAYS_INLINE void output_one_way_2(const vec *m, vec *y)
+{
+    const vec all[POINTS] = {{0}, m[0], m[1], m[2], m[3], m[4]};
+    output_one_way(all, y);
+    for (int i = 0; i < OUTPUTS; i++)
+        y[i] += m[POINTS - 1 + i];
+}
+
+ALWAYS_INLINE void gradient_one_way_2(const vec *gy, vec *t)
+{
+    vec all[POINTS];
+    gradient_one_way(gy, all);
+    for (int i = 1; i < POINTS; i++)
+        t[i - 1] = all[i];
+    for (int i = 0; i < OUTPUTS; i++)
+        t[POINTS - 1 + i] = gy[i];
+}
+
+ALWAYS_INLINE void weights_one_way_2(const vec *g, vec *t)
+{
+    const vec outer[TAPS] = {{0}, g[0], g[2]};
+    vec all[POINTS];
+    weights_one_way(outer, all);
+    for (int i = 1; i < POINTS; i++)
+        t[i - 1] = all[i];
+    t[POINTS - 1] = g[1];
+}
+
+ALWAYS_INLINE void weight_gradient_one_way_2(const vec *m, vec *g)
+{
+    const vec all[POINTS] = {{0}, m[0], m[1], m[2], m[3], m[4]};
+    vec outer[TAPS];
+    weight_gradient_one_way(all, outer);
+    g[0] = outer[1], g[1] = m[POINTS - 1], g[2] = outer[2];
+}
+
+/* For the gradient of x, weights are turned: pixels f of gx, which come first, see gy[a] through
+ * the middle tap, pixels e see gy[a] and gy[a + 1] through the outer ones. */
+ALWAYS_INLINE void turned_input_one_way_2(const vec *gy, vec *t)
+{
+    two_taps_input(gy[0], gy[1], gy[2], gy[3], gy[4], t);
+    for (int i = 0; i < OUTPUTS; i++)
+        t[POINTS - 1 + i] = gy[i];
+}
+
+ALWAYS_INLINE void turned_output_one_way_2(const vec *m, vec *gx)
+{
+    const vec all[POINTS] = {{0}, m[0], m[1], m[2], m[3], m[4]};
+    vec e[OUTPUTS];
+    output_one_way(all, e);
+    for (int i = 0; i < OUTPUTS; i++)
+        gx[2 * i] = m[POINTS - 1 + i], gx[2 * i + 1] = e[i];
+}
+
 /* in, [from][from], to out, [to][to]: along the columns, then along the rows. */
 ALWAYS_INLINE void both_ways(one_way transform, const int from, const int to, const vec *in,
                              vec *out)
 {
-    vec half[PLANES];
-#pragma GCC unroll 6
+    vec half[MOST_PLANES];
+#pragma GCC unroll 9
     for (int j = 0; j < from; j++) {
-        vec column[POINTS], result[POINTS];
-#pragma GCC unroll 6
+        vec column[MOST_POINTS], result[MOST_POINTS];
+#pragma GCC unroll 9
         for (int i = 0; i < from; i++)
             column[i] = in[i * from + j];
         transform(column, result);
-#pragma GCC unroll 6
+#pragma GCC unroll 9
         for (int i = 0; i < to; i++)
             half[i * from + j] = result[i];
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 9
     for (int i = 0; i < to; i++)
         transform(half + i * from, out + i * to);
 }

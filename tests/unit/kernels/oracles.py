@@ -23,18 +23,19 @@ def sum_limit(length: int, magnitudes: np.ndarray) -> np.ndarray:
     return 4 * np.sqrt(length) * UNIT_ROUNDOFF * magnitudes + 1e-30
 
 
-def winograd_limit(limit: np.ndarray, over_taps: bool) -> np.ndarray:
-    """How far a result of Winograd's algorithm F(4x4, 3x3) may be from the true one.
+def winograd_limit(limit: np.ndarray, tile: int | None) -> np.ndarray:
+    """How far a result of Winograd's algorithm may be from the true one.
 
-    It computes the outputs of a tile of 4 x 4 together, from sums and differences of them all: each
-    has rounding errors of the size of the largest, also where it is itself a sum of nothing but
-    padding. So the limit is that of the largest sum within 3 pixels, twice, for the transforms; of
-    a gradient of weights, that of the largest among its 9 taps.
+    It computes the outputs of a tile together, from sums and differences of them all: each has
+    rounding errors of the size of the largest, also where it is itself a sum of nothing but
+    padding. So the limit is that of the largest sum within a tile, twice, for the transforms; of a
+    gradient of weights (tile None), that of the largest among its 9 taps.
     """
-    if over_taps:
+    if tile is None:
         return 2 * np.broadcast_to(limit.max(axis=(2, 3), keepdims=True), limit.shape)
-    padded = np.pad(limit, ((0, 0), (0, 0), (3, 3), (3, 3)))
-    return 2 * sliding_window_view(padded, (7, 7), axis=(2, 3)).max(axis=(4, 5))
+    reach, span = tile - 1, 2 * tile - 1
+    padded = np.pad(limit, ((0, 0), (0, 0), (reach, reach), (reach, reach)))
+    return 2 * sliding_window_view(padded, (span, span), axis=(2, 3)).max(axis=(4, 5))
 
 
 # Relative root mean square against float64, whatever the layer: PyTorch's own kernels have up to

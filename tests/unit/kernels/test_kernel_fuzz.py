@@ -60,7 +60,8 @@ def layers(draw: st.DrawFn) -> Layer:
     window = draw(windows(h, w, dilated=True))
     if kind == "winograd":
         h, w = max(h, 3), max(w, 3)
-        window = Window(3, 3, ph=min(window.ph, 3), pw=min(window.pw, 3))
+        stride_1 = Window(3, 3, ph=min(window.ph, 3), pw=min(window.pw, 3))
+        window = draw(st.sampled_from([stride_1, Window(3, 3, 2, 2, 1, 1)]))
         return Layer((n, c + 7, h, w), k + 7, window)
     if kind == "depthwise":
         return Layer((n, c, h, w), c, window, c)
