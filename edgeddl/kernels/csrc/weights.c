@@ -27,8 +27,8 @@ ALWAYS_INLINE void transpose_4x4(const float *a, long a_row, float *b, long b_ro
 static void transpose(const float *a, long a_row, long rows, long columns, float *b, long b_row)
 {
     const long whole_rows = rows & ~3L, whole_columns = columns & ~3L;
-    for (long c = 0; c < whole_columns; c += 4)
-        for (long r = 0; r < whole_rows; r += 4)
+    for (long r = 0; r < whole_rows; r += 4)
+        for (long c = 0; c < whole_columns; c += 4)
             transpose_4x4(a + r * a_row + c, a_row, b + c * b_row + r, b_row);
     for (long r = 0; r < rows; r++)
         for (long c = r < whole_rows ? whole_columns : 0; c < columns; c++)
