@@ -68,7 +68,9 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     if isinstance(function, Node):
         for output in filter(None, outputs):
             output.data = None  # who has used it is done, and Nodes keep what they need
-        totals = function.accumulate(indexes, found[0], so_far)
+        gy = found[0]
+        assert gy is not None  # of its only output: else it would not wait
+        totals = function.accumulate(indexes, gy, so_far)
     else:
         totals = _accumulate_by_chainer(function, indexes, found, so_far)
     for hook in hooks:

@@ -32,6 +32,10 @@ class Node(chainer.FunctionNode):
     # that can add to it takes it out; the rest is added afterwards.
     so_far: dict[int, Array]
 
+    _input_indexes_to_retain: tuple[int, ...] | None
+    _output_indexes_to_retain: tuple[int, ...] | None
+    _retained_output_data: tuple[Array, ...]
+
     def apply(self, inputs: tuple[Any, ...]) -> tuple[chainer.Variable]:
         """As Chainer's, but for NumPy arrays only, which takes it a third of the time.
 

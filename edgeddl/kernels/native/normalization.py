@@ -60,9 +60,7 @@ def batch_normalization_backward(
     y_rows, g = (None, None) if y is None else (as_rows(y), np.empty_like(rows))
     ggamma, gbeta = _two_vectors(rows)
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    _backward(
-        *rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta
-    )
+    _backward(*rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta)
     residual = None if g is None else from_rows(g, x.shape)
     return NormalizationGradients(from_rows(gx, x.shape), ggamma, gbeta, residual)
 
