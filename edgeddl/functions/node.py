@@ -24,6 +24,9 @@ from edgeddl.functions.gradient_sink import produce_gradient
 Array = np.ndarray
 Pair = int | tuple[int, int]
 
+# From this size on, arrays are rather computed again than kept: for small ones memory suffices.
+LARGE = 16 << 20
+
 
 class Node(chainer.FunctionNode):
     """A function of one output whose gradients are computed by kernels."""
@@ -32,6 +35,14 @@ class Node(chainer.FunctionNode):
     # that can add to it takes it out; the rest is added afterwards.
     so_far: dict[int, Array]
 
+    # Whether `output_again` can give the output, so that functions that retain it need not keep it.
+    recomputable = False
+    # Whether backward reads the array of the output.
+    needs_output = False
+
+    # By input: the function that computes it again, for one that is retained but not kept.
+    sources: dict[int, Any]
+    outputs: tuple[Callable[[], Any], ...]
     _input_indexes_to_retain: tuple[int, ...] | None
     _output_indexes_to_retain: tuple[int, ...] | None
     _retained_output_data: tuple[Array, ...]
@@ -53,12 +64,25 @@ class Node(chainer.FunctionNode):
             self.outputs = (weakref.ref(output.node),)
             self._output_count = 1
             output.creator_node = self
-            for index in self._input_indexes_to_retain or ():
-                variables[index].retain_data()
+            self.keep(variables)
             if self._output_indexes_to_retain:
                 output.retain_data()
                 self._retained_output_data = (array,)
         return (output,)
+
+    def keep(self, variables: list[chainer.Variable]) -> None:
+        """Keep the inputs that backward needs, but for those that can be computed again."""
+        self.sources = {}
+        for index in self._input_indexes_to_retain or ():
+            creator = variables[index].creator_node
+            if isinstance(creator, Node) and creator.recomputable and self.leaves(index, variables):
+                self.sources[index] = creator
+            else:
+                variables[index].retain_data()
+
+    def leaves(self, index: int, variables: list[chainer.Variable]) -> bool:
+        """Whether not to keep this input, which can be computed again."""
+        return variables[index].array.nbytes >= LARGE
 
     def backward_accumulate(
         self, indexes: tuple[int, ...], grad_outputs: Any, grad_inputs: Any
@@ -113,7 +137,16 @@ class Node(chainer.FunctionNode):
 
     def retained(self) -> list[Array]:
         """The arrays of the retained inputs."""
-        return [self.inputs[index].data for index in self._input_indexes_to_retain or ()]
+        return [self.retained_input(index) for index in self._input_indexes_to_retain or ()]
+
+    def retained_input(self, index: int) -> Array:
+        """The array of a retained input."""
+        array = self.inputs[index].data
+        return self.sources[index].output_again() if array is None else array
+
+    def output_again(self) -> Array:
+        """The output of a recomputable function, which nobody kept."""
+        raise NotImplementedError
 
     def retained_output(self) -> Array:
         """The array of the output, which was retained."""

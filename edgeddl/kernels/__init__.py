@@ -138,17 +138,21 @@ def batch_normalization_inference(
     eps: float,
     relu: bool = False,
     residual: Array | None = None,
+    in_place: bool = False,
 ) -> Array:
     """y for a given mean and variance.
 
-    With `relu`, y is the ReLU of what is normalised; with a residual, of its sum with that.
+    With `relu`, y is the ReLU of what is normalised; with a residual, of its sum with that. With
+    `in_place`, y may be written over the residual.
     """
     check_rows("x", x)
     check_channels(x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var)
     if residual is not None:
         check_array("residual", residual, x.shape)
+        if in_place:
+            check_writable("residual", residual, x=x)
     return _implementation.batch_normalization_inference(
-        x, gamma, beta, mean, var, eps, relu, residual
+        x, gamma, beta, mean, var, eps, relu, residual, in_place
     )
 
 
@@ -165,12 +169,13 @@ def batch_normalization_backward(
     y: Array | None = None,
     fixed: bool = False,
     in_place: bool = False,
+    y_in_place: bool = False,
 ) -> NormalizationGradients:
     """The gradients of x, gamma and beta, and of the residual, if there was one.
 
     With `relu`, where it was zero is found from x: y need not be kept. After a residual it must be
     given. `fixed` says that mean and var were not computed from x. With `in_place`, the gradient
-    of x may be written over gy.
+    of x may be written over gy, with `y_in_place` that of the residual over y.
     """
     check_rows("x", x)
     check_array("gy", gy, x.shape)
@@ -179,8 +184,10 @@ def batch_normalization_backward(
         check_array("y", y, x.shape)
     if in_place:
         check_writable("gy", gy, x=x)
+    if y is not None and y_in_place:
+        check_writable("y", y, x=x, gy=gy)
     return _implementation.batch_normalization_backward(
-        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place
+        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place, y_in_place
     )
 
 

@@ -214,7 +214,7 @@ static void input_gradient_part(void *context, int part, int parts)
 }
 
 /* With y, what went with a residual, g is written, too: the gradient of the residual. With fixed
- * statistics x has no part in them. gx may be gy. */
+ * statistics x has no part in them. gx may be gy, and g may be y. */
 EXPORT int edgeddl_batch_normalization_backward(long rows, long channels, const float *x,
                                                 const float *y, const float *gy,
                                                 const float *gamma, const float *beta,

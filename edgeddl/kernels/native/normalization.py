@@ -31,11 +31,12 @@ def batch_normalization_inference(
     eps: float,
     relu: bool = False,
     residual: Array | None = None,
+    in_place: bool = False,
 ) -> Array:
     """y for a given mean and variance; its ReLU, or that of y + residual."""
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
-    y = np.empty_like(rows)
+    y = np.empty_like(rows) if added is None or not in_place else added
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
     _inference(*rows.shape, rows, *vectors, eps, relu, added, y)
     return from_rows(y, x.shape)
@@ -53,11 +54,13 @@ def batch_normalization_backward(
     y: Array | None,
     fixed: bool,
     in_place: bool,
+    y_in_place: bool,
 ) -> NormalizationGradients:
     """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows; ggamma, gbeta, g."""
     rows, gy_rows = as_rows(x), as_rows(gy)
     gx = gy_rows if in_place else np.empty_like(rows)
-    y_rows, g = (None, None) if y is None else (as_rows(y), np.empty_like(rows))
+    y_rows = None if y is None else as_rows(y)
+    g = y_rows if y is None or y_in_place else np.empty_like(rows)
     ggamma, gbeta = _two_vectors(rows)
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
     _backward(*rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta)

@@ -75,8 +75,12 @@ def batch_normalization_inference(
     eps: float,
     relu: bool = False,
     residual: Array | None = None,
+    in_place: bool = False,
 ) -> Array:
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual."""
+    """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual.
+
+    Nothing is done in place.
+    """
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
     scale, shift = scale_and_shift(gamma, beta, mean, var, eps)
@@ -108,6 +112,7 @@ def batch_normalization_backward(
     y: Array | None,
     fixed: bool,
     in_place: bool,
+    y_in_place: bool,
 ) -> NormalizationGradients:
     """gx, ggamma, gbeta, and g where there is a y, which went with a residual.
 

@@ -11,6 +11,7 @@ import pytest
 
 from edgeddl import functions
 from edgeddl.chainer_compat import F, chainer
+from edgeddl.functions import node
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.node import Node
@@ -86,6 +87,14 @@ def assert_equal(
         np.testing.assert_array_equal(found[name], gradient, err_msg=name)
 
 
+@pytest.fixture(params=[0, node.LARGE], ids=["computed again", "kept"])
+def large(request, monkeypatch) -> int:
+    """From which size on activations are computed again."""
+    monkeypatch.setattr(node, "LARGE", request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_gradients_are_those_of_chainers_backward(name: str) -> None:
     net = Net(GRAPHS[name])
@@ -94,6 +103,7 @@ def test_gradients_are_those_of_chainers_backward(name: str) -> None:
     assert_equal(ours(net), expected)
 
 
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("model", ["resnet9", "resnet18"])
 def test_gradients_of_models_are_those_of_chainers_backward(model: str) -> None:
     net: Any = Net(lambda net, x: x)

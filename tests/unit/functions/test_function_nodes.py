@@ -305,9 +305,13 @@ def test_little_is_kept_for_backward() -> None:
     assert not is_kept(image, lambda x: functions.add(x, X))
     assert is_kept(image, lambda x: functions.batch_normalization_relu(x, ones, ones))
     assert not is_kept(normalised_relu, lambda y: functions.add(y, X))
-    assert is_kept(added_relu, lambda y: functions.add(y, X))
-    assert not is_kept(
+    assert not is_kept(added_relu, lambda y: functions.add(y, X))
+    assert is_kept(
         image, lambda residual: functions.batch_normalization_add_relu(X, residual, ones, ones)
+    )
+    assert not is_kept(
+        normalised_relu,
+        lambda residual: functions.batch_normalization_add_relu(X, residual, ones, ones),
     )
 
 

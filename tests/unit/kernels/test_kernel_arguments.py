@@ -123,6 +123,11 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     ("var must have the shape", lambda: normalized(var=B)),
     ("x must have the shape", lambda: normalized(X[0])),
     ("residual must have the shape", lambda: normalized(residual=X[:1])),
+    (
+        "residual cannot be written to",
+        lambda: normalized(residual=read_only(X), in_place=True),
+    ),
+    ("residual overlaps x", lambda: normalized(residual=X, in_place=True)),
     ("x must have the shape", lambda: normalization_gradients(X[0])),
     ("gy must have the shape", lambda: normalization_gradients(gy=X[:1])),
     ("y must have the shape", lambda: normalization_gradients(y=X[:1])),
@@ -132,6 +137,11 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
         lambda: normalization_gradients(gy=read_only(X), in_place=True),
     ),
     ("gy overlaps x", lambda: normalization_gradients(in_place=True)),
+    (
+        "y cannot be written to",
+        lambda: normalization_gradients(y=read_only(X), y_in_place=True),
+    ),
+    ("y overlaps gy", lambda: normalization_gradients(X.copy(), y=X, y_in_place=True)),
 ]
 OTHERS: list[tuple[str, Callable[[], Any]]] = [
     ("y must have the shape", lambda: kernels.add(X, X[:1])),

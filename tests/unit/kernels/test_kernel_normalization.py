@@ -172,17 +172,33 @@ def test_backward_in_place_gives_the_same(
     expected = kernels.batch_normalization_backward(x, gy, *known, **options)
     np.testing.assert_array_equal(gy, kept)
     spent = channels_last(gy) if gy.ndim == 4 else gy
-    found = kernels.batch_normalization_backward(x, spent, *known, **options, in_place=True)
+    found = kernels.batch_normalization_backward(
+        x, spent, *known, **options, in_place=True, y_in_place=True
+    )
     assert_equal(found, expected)
 
 
-def test_native_kernels_write_over_the_gradient(implementation: Implementation) -> None:
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
+    x, residual, gamma, beta = make(shape)
+    given = (x, gamma, beta, *kernels.batch_normalization_statistics(x), EPS, True)
+    expected = kernels.batch_normalization_inference(*given, residual)
+    spent = channels_last(residual) if residual.ndim == 4 else residual
+    found = kernels.batch_normalization_inference(*given, spent, in_place=True)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_native_kernels_write_over_what_they_may(implementation: Implementation) -> None:
     if not implementation.is_native:
         pytest.skip("the reference does nothing in place")
     x, gy, gamma, beta = make((64, 5))
     known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, in_place=True)
     assert np.shares_memory(found.x, gy)
+    y = kernels.batch_normalization_inference(x, *known, residual=gy, in_place=True)
+    assert np.shares_memory(y, gy)
+    found = kernels.batch_normalization_backward(x, x + 1, *known, y=y, y_in_place=True)
+    assert found.residual is not None and np.shares_memory(found.residual, y)
 
 
 @pytest.mark.filterwarnings("ignore:A batch with no more than one sample")
