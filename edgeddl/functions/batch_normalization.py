@@ -70,11 +70,11 @@ class BatchNormalization(Node):
             x, gamma, beta, *self.statistics, self.eps, self.relu, residual, in_place
         )
 
-    def leaves(self, index: int, variables: list[chainer.Variable]) -> bool:
-        return index == 3 or super().leaves(index, variables)
+    def leaves(self, index: int, arrays: tuple[Array, ...]) -> bool:
+        return index == 3 or super().leaves(index, arrays)
 
-    def keep(self, variables: list[chainer.Variable]) -> None:
-        super().keep(variables)
+    def keep(self, arrays: tuple[Array, ...]) -> None:
+        super().keep(arrays)
         self._chain = 1 + max((source._chain for source in self.sources.values()), default=0)
         self.recomputable = self._chain <= LONGEST_CHAIN
 

@@ -50,39 +50,50 @@ class Node(chainer.FunctionNode):
     def apply(self, inputs: tuple[Any, ...]) -> tuple[chainer.Variable]:
         """As Chainer's, but for NumPy arrays only, which takes it a third of the time.
 
-        Hooks and the debug mode are left to Chainer's.
+        Attributes are taken as they are, not by Chainer's properties: after a kernel the caches are
+        empty, and what counts is how much code there is to be fetched. Hooks and the debug mode are
+        left to Chainer's.
         """
         if chainer.get_function_hooks() or chainer.is_debug():
             return super().apply(inputs)
         variables = [chainer.as_variable(x) for x in inputs]
+        arrays = tuple([x.array for x in variables])
         self._input_indexes_to_retain = self._output_indexes_to_retain = None
-        (array,) = self.forward(tuple([x.array for x in variables]))
-        output = chainer.Variable(array, requires_grad=any(x.requires_grad for x in variables))
+        (array,) = self.forward(arrays)
+        output = chainer.Variable._init_unchecked(
+            array,
+            requires_grad=True in [x._requires_grad for x in variables],
+            is_chainerx_array=False,
+        )
         if chainer.config.enable_backprop:
-            self.rank = max([x.rank for x in variables])
-            self.inputs = tuple([x.node for x in variables])
-            self.outputs = (weakref.ref(output.node),)
-            self._output_count = 1
-            output.creator_node = self
-            self.keep(variables)
+            self._join_graph([x._node for x in variables], arrays, output._node)
             if self._output_indexes_to_retain:
                 output.retain_data()
                 self._retained_output_data = (array,)
         return (output,)
 
-    def keep(self, variables: list[chainer.Variable]) -> None:
+    def _join_graph(self, inputs: list[Any], arrays: tuple[Array, ...], output: Any) -> None:
+        self.rank = max([node._rank for node in inputs])
+        self.inputs = tuple(inputs)
+        self.outputs = (weakref.ref(output),)
+        self._output_count = 1
+        output._creator_node, output._rank = self, self.rank + 1
+        self.keep(arrays)
+
+    def keep(self, arrays: tuple[Array, ...]) -> None:
         """Keep the inputs that backward needs, but for those that can be computed again."""
         self.sources = {}
         for index in self._input_indexes_to_retain or ():
-            creator = variables[index].creator_node
-            if isinstance(creator, Node) and creator.recomputable and self.leaves(index, variables):
+            node = self.inputs[index]
+            creator = node._creator_node
+            if isinstance(creator, Node) and creator.recomputable and self.leaves(index, arrays):
                 self.sources[index] = creator
             else:
-                variables[index].retain_data()
+                node._data = arrays[index]
 
-    def leaves(self, index: int, variables: list[chainer.Variable]) -> bool:
+    def leaves(self, index: int, arrays: tuple[Array, ...]) -> bool:
         """Whether not to keep this input, which can be computed again."""
-        return variables[index].array.nbytes >= LARGE
+        return arrays[index].nbytes >= LARGE
 
     def backward_accumulate(
         self, indexes: tuple[int, ...], grad_outputs: Any, grad_inputs: Any

@@ -7,8 +7,10 @@ import numpy as np
 from edgeddl.kernels.layout import Array, as_rows, from_rows
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.native.library import load
+from edgeddl.kernels.prologue import Prologue
 
 _statistics = load().function("batch_normalization_statistics", "llpppdpp")
+_scale = load().function("batch_normalization_scale", "lppppdpp")
 _inference = load().function("batch_normalization_inference", "llpppppdipp")
 _backward = load().function("batch_normalization_backward", "llpppppppdiipppp")
 
@@ -20,6 +22,16 @@ def batch_normalization_statistics(x: Array, running: Running | None = None) -> 
     mean, var, decay = running or (None, None, 0.0)
     _statistics(*rows.shape, rows, *moments, decay, mean, var)
     return moments
+
+
+def batch_normalization_scale(
+    gamma: Array, beta: Array, mean: Array, var: Array, eps: float
+) -> Prologue:
+    """The batch normalisation as x * scale + shift."""
+    scale, shift = np.empty_like(gamma), np.empty_like(gamma)
+    vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
+    _scale(len(gamma), *vectors, eps, scale, shift)
+    return Prologue(scale, shift)
 
 
 def batch_normalization_inference(

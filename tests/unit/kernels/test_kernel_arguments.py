@@ -11,6 +11,7 @@ import pytest
 from edgeddl import kernels
 from edgeddl.errors import KernelError
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
+from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.layers import random
 
@@ -103,6 +104,10 @@ def normalized(x: Any = X, gamma: Any = GAMMA, var: Any = GAMMA, **options: Any)
     return kernels.batch_normalization_inference(x, gamma, GAMMA, GAMMA, var, 1e-5, **options)
 
 
+def scale(gamma: Any = GAMMA, var: Any = GAMMA) -> Prologue:
+    return kernels.batch_normalization_scale(gamma, GAMMA, GAMMA, var, 1e-5)
+
+
 def normalization_gradients(
     x: Any = X, gy: Any = X, beta: Any = GAMMA, **options: Any
 ) -> NormalizationGradients:
@@ -122,6 +127,8 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     (r"gamma must have the shape \(4\), not \(2,\)", lambda: normalized(gamma=GAMMA[:2])),
     ("var must have the shape", lambda: normalized(var=B)),
     ("x must have the shape", lambda: normalized(X[0])),
+    ("gamma must have the shape", lambda: scale(X[0])),
+    ("var must have the shape", lambda: scale(var=B)),
     ("residual must have the shape", lambda: normalized(residual=X[:1])),
     (
         "residual cannot be written to",

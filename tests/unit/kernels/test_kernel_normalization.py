@@ -255,6 +255,21 @@ def test_inference_uses_the_given_statistics() -> None:
     np.testing.assert_allclose(y, scale * (x - wide(mean, x)) + wide(beta, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("order", [np.asarray, lambda a: np.repeat(a, 2)[::2]])
+@pytest.mark.parametrize("offset", [0.5, 1000.0])
+def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> None:
+    """A convolution that normalises what it reads then does as the normalisation itself."""
+    x, _, gamma, beta = make((3, 17, 7, 5), offset)
+    given = [order(vector) for vector in (gamma, beta, *kernels.batch_normalization_statistics(x))]
+    found = kernels.batch_normalization_scale(*given, EPS)
+    expected = by_reference(kernels.batch_normalization_scale, *given, EPS)
+    np.testing.assert_array_equal(found, expected)
+    y = kernels.batch_normalization_inference(x, *given, EPS)
+    np.testing.assert_allclose(
+        x * wide(found.scale, x) + wide(found.shift, x), y, rtol=1e-5, atol=1e-6 * offset
+    )
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no rows: 0 / 0
 def test_an_empty_batch_can_be_inferred_and_has_no_gradient() -> None:
     x, gy, gamma, beta = (array[:0] if array.ndim > 1 else array for array in make((2, 3, 4, 4)))
