@@ -66,9 +66,11 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
         index: gradients.pop(inputs[index]) for index in indexes if inputs[index] in gradients
     }
     if isinstance(function, Node):
-        for output in filter(None, outputs):
-            output.data = None  # who has used it is done, and Nodes keep what they need
-        totals = function.accumulate(indexes, found[0], so_far)
+        if not function.needs_output:  # those that it went to are done
+            outputs[0].data = None
+        gy = found[0]
+        assert gy is not None  # of its only output: else it would not wait
+        totals = function.accumulate(indexes, gy, so_far)
     else:
         totals = _accumulate_by_chainer(function, indexes, found, so_far)
     for hook in hooks:

@@ -16,14 +16,26 @@ from edgeddl.kernels.moments import Running
 
 Axis = int | tuple[int, ...] | None
 
+# How many outputs, each the residual of the next, are computed again for the last of them. One of
+# so many is kept in a deeper network: else the work would grow with the square of its depth.
+LONGEST_CHAIN = 3
+
 
 class BatchNormalization(Node):
     """y = gamma * (x - mean) / sqrt(var + eps) + beta.
 
-    Mean and var are given, or those of this batch. With `relu`, y is the ReLU of this, and found
-    again from x in backward; with a fourth input, the residual, it is the ReLU of the sum of both,
-    and kept: mostly the next function keeps it anyway.
+    Mean and var are given, or those of this batch. With `relu`, y is the ReLU of this; with a
+    fourth input, the residual, that of the sum of both.
+
+    y is not kept here, and if it is large, neither by the functions that it goes to: backward
+    computes it again from x and the residual, a pass over memory. Of a network's large activations
+    only the results of its convolutions are kept then. Backward of a ReLU without a residual needs
+    no y: where it was zero is found from x.
     """
+
+    _chain = 0  # of outputs to be computed again, of which this is the last
+    _recomputed = False  # the output's array is what was computed again
+    _done = False  # backward is through
 
     def __init__(
         self,
@@ -38,25 +50,78 @@ class BatchNormalization(Node):
         self.fixed = statistics is not None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
-        self.retain_inputs((0, 1, 2))
-        x, gamma, beta, *more = inputs
-        residual = more[0] if more else None
-        if more:
-            self.retain_outputs((0,))
+        self.retain_inputs(tuple(range(len(inputs))))
+        self.needs_output = len(inputs) == 4
         if self.statistics is None:
-            self.statistics = kernels.batch_normalization_statistics(x, self.running)
-        y = kernels.batch_normalization_inference(
-            x, gamma, beta, *self.statistics, self.eps, self.relu, residual
+            self.statistics = kernels.batch_normalization_statistics(inputs[0], self.running)
+        return (self._normalize(*inputs),)
+
+    def _normalize(
+        self,
+        x: Array,
+        gamma: Array,
+        beta: Array,
+        residual: Array | None = None,
+        *,
+        in_place: bool = False,
+    ) -> Array:
+        assert self.statistics is not None
+        return kernels.batch_normalization_inference(
+            x, gamma, beta, *self.statistics, self.eps, self.relu, residual, in_place
         )
-        return (y,)
+
+    def leaves(self, index: int, arrays: tuple[Array, ...]) -> bool:
+        return index == 3 or super().leaves(index, arrays)
+
+    def keep(self, arrays: tuple[Array, ...]) -> None:
+        super().keep(arrays)
+        self._chain = 1 + max((source._chain for source in self.sources.values()), default=0)
+        self.recomputable = self._chain <= LONGEST_CHAIN
+
+    def output_again(self) -> Array:
+        """The output as it still is, or computed again, once for all functions that it went to."""
+        output = self.outputs[0]()
+        variable = output.get_variable_or_none()
+        if variable is not None:
+            return variable.array
+        if output.data is None:
+            output.data = self._recompute()
+            self._recomputed = True
+        return output.data
+
+    def _recompute(self) -> Array:
+        """y; of a residual that has to be computed for it nothing is left: it is needed later."""
+        x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
+        if len(self.inputs) == 3:
+            return self._normalize(x, gamma, beta)
+        kept = self.inputs[3].data
+        residual = self.sources[3]._recompute() if kept is None else kept
+        return self._normalize(x, gamma, beta, residual, in_place=kept is None)
+
+    def _drop_output(self) -> None:
+        """All functions that it went to are done: nobody needs again what was computed again."""
+        if self._recomputed:
+            self.outputs[0]().data = None
+        self._recomputed, self._done = False, True
+
+    def unchain(self) -> None:
+        """Leave the graph, but not without the output, if a function that is to come needs it."""
+        output = self.outputs[0]()
+        if output is not None and not self._done:
+            output.data = self.output_again()
+        super().unchain()
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        x, gamma, beta = self.retained()
+        x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
         assert self.statistics is not None
-        y = self.retained_output() if len(self.inputs) == 4 else None
+        y = self.output_again() if self.needs_output else None
         found = kernels.batch_normalization_backward(
-            x, gy, gamma, beta, *self.statistics, self.eps, self.relu, y=y, fixed=self.fixed
+            *(x, gy, gamma, beta, *self.statistics, self.eps, self.relu),
+            y=y,
+            fixed=self.fixed,
+            y_in_place=self._recomputed,
         )
+        self._drop_output()
         parameters = self.small_gradients(wanted, {1: found.gamma, 2: found.beta})
         return (found.x, *parameters, found.residual)[: len(self.inputs)]
 

@@ -24,6 +24,9 @@ from edgeddl.functions.gradient_sink import produce_gradient
 Array = np.ndarray
 Pair = int | tuple[int, int]
 
+# From this size on, arrays are rather computed again than kept: for small ones memory suffices.
+LARGE = 16 << 20
+
 
 class Node(chainer.FunctionNode):
     """A function of one output whose gradients are computed by kernels."""
@@ -32,29 +35,65 @@ class Node(chainer.FunctionNode):
     # that can add to it takes it out; the rest is added afterwards.
     so_far: dict[int, Array]
 
+    # Whether `output_again` can give the output, so that functions that retain it need not keep it.
+    recomputable = False
+    # Whether backward reads the array of the output.
+    needs_output = False
+
+    # By input: the function that computes it again, for one that is retained but not kept.
+    sources: dict[int, Any]
+    outputs: tuple[Callable[[], Any], ...]
+    _input_indexes_to_retain: tuple[int, ...] | None
+    _output_indexes_to_retain: tuple[int, ...] | None
+    _retained_output_data: tuple[Array, ...]
+
     def apply(self, inputs: tuple[Any, ...]) -> tuple[chainer.Variable]:
         """As Chainer's, but for NumPy arrays only, which takes it a third of the time.
 
-        Hooks and the debug mode are left to Chainer's.
+        Attributes are taken as they are, not by Chainer's properties: after a kernel the caches are
+        empty, and what counts is how much code there is to be fetched. Hooks and the debug mode are
+        left to Chainer's.
         """
         if chainer.get_function_hooks() or chainer.is_debug():
             return super().apply(inputs)
         variables = [chainer.as_variable(x) for x in inputs]
+        arrays = tuple([x.array for x in variables])
         self._input_indexes_to_retain = self._output_indexes_to_retain = None
-        (array,) = self.forward(tuple([x.array for x in variables]))
-        output = chainer.Variable(array, requires_grad=any(x.requires_grad for x in variables))
+        (array,) = self.forward(arrays)
+        output = chainer.Variable._init_unchecked(
+            array,
+            requires_grad=True in [x._requires_grad for x in variables],
+            is_chainerx_array=False,
+        )
         if chainer.config.enable_backprop:
-            self.rank = max([x.rank for x in variables])
-            self.inputs = tuple([x.node for x in variables])
-            self.outputs = (weakref.ref(output.node),)
-            self._output_count = 1
-            output.creator_node = self
-            for index in self._input_indexes_to_retain or ():
-                variables[index].retain_data()
+            self._join_graph([x._node for x in variables], arrays, output._node)
             if self._output_indexes_to_retain:
                 output.retain_data()
                 self._retained_output_data = (array,)
         return (output,)
+
+    def _join_graph(self, inputs: list[Any], arrays: tuple[Array, ...], output: Any) -> None:
+        self.rank = max([node._rank for node in inputs])
+        self.inputs = tuple(inputs)
+        self.outputs = (weakref.ref(output),)
+        self._output_count = 1
+        output._creator_node, output._rank = self, self.rank + 1
+        self.keep(arrays)
+
+    def keep(self, arrays: tuple[Array, ...]) -> None:
+        """Keep the inputs that backward needs, but for those that can be computed again."""
+        self.sources = {}
+        for index in self._input_indexes_to_retain or ():
+            node = self.inputs[index]
+            creator = node._creator_node
+            if isinstance(creator, Node) and creator.recomputable and self.leaves(index, arrays):
+                self.sources[index] = creator
+            else:
+                node._data = arrays[index]
+
+    def leaves(self, index: int, arrays: tuple[Array, ...]) -> bool:
+        """Whether not to keep this input, which can be computed again."""
+        return arrays[index].nbytes >= LARGE
 
     def backward_accumulate(
         self, indexes: tuple[int, ...], grad_outputs: Any, grad_inputs: Any
@@ -109,7 +148,16 @@ class Node(chainer.FunctionNode):
 
     def retained(self) -> list[Array]:
         """The arrays of the retained inputs."""
-        return [self.inputs[index].data for index in self._input_indexes_to_retain or ()]
+        return [self.retained_input(index) for index in self._input_indexes_to_retain or ()]
+
+    def retained_input(self, index: int) -> Array:
+        """The array of a retained input."""
+        array = self.inputs[index].data
+        return self.sources[index].output_again() if array is None else array
+
+    def output_again(self) -> Array:
+        """The output of a recomputable function, which nobody kept."""
+        raise NotImplementedError
 
     def retained_output(self) -> Array:
         """The array of the output, which was retained."""

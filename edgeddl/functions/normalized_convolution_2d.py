@@ -20,7 +20,6 @@ from edgeddl.functions.batch_normalization import (
 from edgeddl.functions.convolution_2d import Convolution2D, convolution_2d
 from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, foreign, pair
 from edgeddl.kernels.moments import Running
-from edgeddl.kernels.prologue import scale_and_shift
 
 
 class NormalizedConvolution2D(Convolution2D):
@@ -45,7 +44,7 @@ class NormalizedConvolution2D(Convolution2D):
         x, W, gamma, beta = inputs
         if self.statistics is None:
             self.statistics = kernels.batch_normalization_statistics(x, self.running)
-        self.before = scale_and_shift(gamma, beta, *self.statistics, self.eps)
+        self.before = kernels.batch_normalization_scale(gamma, beta, *self.statistics, self.eps)
         return (kernels.convolution_forward(x, W, None, self.window(W), self.groups, self.before),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:

@@ -7,6 +7,8 @@ N images, C input channels, K output channels, H x W pixels, kh x kw window.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from edgeddl.config import kernel_choice
@@ -20,7 +22,9 @@ from edgeddl.kernels.checks import (
     check_images,
     check_labels,
     check_rows,
+    check_shape,
     check_writable,
+    is_plain,
 )
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
@@ -61,14 +65,29 @@ def convolution_forward(
     order, and each part of the output sees only its part of the input.
     """
     check_images("x", x)
-    check_array("W", W, (None, None, window.kh, window.kw))
-    check_groups(groups, x.shape[1], len(W))
-    check_array("W", W, (None, x.shape[1] // groups, window.kh, window.kw))
+    _check_weights(W, x.shape, window, groups)
     if b is not None:
         check_channels(len(W), b=b)
     _check_prologue(before, x)
-    window.output_size(*x.shape[2:])
     return _implementation.convolution_forward(x, W, b, window, groups, before)
+
+
+def _check_weights(W: Array, x_shape: tuple[int, ...], window: Window, groups: int) -> Shape4:
+    """Whether the weights fit the image and the window; returns the shape of y."""
+    if not (is_plain(W) and W.ndim == 4):
+        check_array("W", W, (None, None, window.kh, window.kw))
+    return _convolved_shape(x_shape, W.shape, window, groups)
+
+
+@lru_cache(maxsize=1024, typed=True)  # the layers of a network, again and again
+def _convolved_shape(
+    x_shape: Shape4, W_shape: tuple[int, ...], window: Window, groups: int
+) -> Shape4:
+    (n, c, h, w), k = x_shape, W_shape[0]
+    check_shape("W", W_shape, (None, None, window.kh, window.kw))
+    check_groups(groups, c, k)
+    check_shape("W", W_shape, (None, c // groups, window.kh, window.kw))
+    return n, k, *window.output_size(h, w)
 
 
 def _check_prologue(before: Prologue | None, x: Array) -> None:
@@ -86,10 +105,13 @@ def convolution_weight_gradient(
 ) -> Array:
     """gW (K, C/groups, kh, kw), written to `out` if given: fastest if that is in kernel order."""
     check_images("x", x)
-    check_array("gy", gy, (len(x), None, *window.output_size(*x.shape[2:])))
-    check_groups(groups, x.shape[1], gy.shape[1])
+    n, c, h, w = x.shape
+    out_size = window.output_size(h, w)
+    if not (is_plain(gy) and gy.shape[:1] + gy.shape[2:] == (n, *out_size)):
+        check_array("gy", gy, (n, None, *out_size))
+    check_groups(groups, c, gy.shape[1])
     if out is not None:
-        check_array("out", out, (gy.shape[1], x.shape[1] // groups, window.kh, window.kw))
+        check_array("out", out, (gy.shape[1], c // groups, window.kh, window.kw))
         check_writable("out", out, x=x, gy=gy)
     _check_prologue(before, x)
     return _implementation.convolution_weight_gradient(x, gy, window, groups, out, before)
@@ -105,10 +127,7 @@ def convolution_input_gradient(
 ) -> Array:
     """gx, of shape x_shape (N, C, H, W); plus another gradient of x, if given."""
     check_image_shape("x_shape", x_shape)
-    check_array("W", W, (None, None, window.kh, window.kw))
-    check_groups(groups, x_shape[1], len(W))
-    check_array("W", W, (None, x_shape[1] // groups, window.kh, window.kw))
-    check_array("gy", gy, (x_shape[0], len(W), *window.output_size(*x_shape[2:])))
+    check_array("gy", gy, _check_weights(W, tuple(x_shape), window, groups))
     if plus is not None:
         check_array("plus", plus, x_shape)
     return _implementation.convolution_input_gradient(gy, W, x_shape, window, groups, plus)
@@ -129,6 +148,15 @@ def batch_normalization_statistics(x: Array, running: Running | None = None) -> 
     return _implementation.batch_normalization_statistics(x, running)
 
 
+def batch_normalization_scale(
+    gamma: Array, beta: Array, mean: Array, var: Array, eps: float
+) -> Prologue:
+    """The normalisation as x * scale + shift, for a convolution to apply it as it reads x."""
+    check_array("gamma", gamma, (None,))
+    check_channels(len(gamma), beta=beta, mean=mean, var=var)
+    return _implementation.batch_normalization_scale(gamma, beta, mean, var, eps)
+
+
 def batch_normalization_inference(
     x: Array,
     gamma: Array,
@@ -138,17 +166,21 @@ def batch_normalization_inference(
     eps: float,
     relu: bool = False,
     residual: Array | None = None,
+    in_place: bool = False,
 ) -> Array:
     """y for a given mean and variance.
 
-    With `relu`, y is the ReLU of what is normalised; with a residual, of its sum with that.
+    With `relu`, y is the ReLU of what is normalised; with a residual, of its sum with that. With
+    `in_place`, y may be written over the residual.
     """
     check_rows("x", x)
     check_channels(x.shape[1], gamma=gamma, beta=beta, mean=mean, var=var)
     if residual is not None:
         check_array("residual", residual, x.shape)
+        if in_place:
+            check_writable("residual", residual, x=x)
     return _implementation.batch_normalization_inference(
-        x, gamma, beta, mean, var, eps, relu, residual
+        x, gamma, beta, mean, var, eps, relu, residual, in_place
     )
 
 
@@ -165,12 +197,13 @@ def batch_normalization_backward(
     y: Array | None = None,
     fixed: bool = False,
     in_place: bool = False,
+    y_in_place: bool = False,
 ) -> NormalizationGradients:
     """The gradients of x, gamma and beta, and of the residual, if there was one.
 
     With `relu`, where it was zero is found from x: y need not be kept. After a residual it must be
     given. `fixed` says that mean and var were not computed from x. With `in_place`, the gradient
-    of x may be written over gy.
+    of x may be written over gy, with `y_in_place` that of the residual over y.
     """
     check_rows("x", x)
     check_array("gy", gy, x.shape)
@@ -179,8 +212,10 @@ def batch_normalization_backward(
         check_array("y", y, x.shape)
     if in_place:
         check_writable("gy", gy, x=x)
+    if y is not None and y_in_place:
+        check_writable("y", y, x=x, gy=gy)
     return _implementation.batch_normalization_backward(
-        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place
+        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place, y_in_place
     )
 
 

@@ -18,14 +18,3 @@ class Prologue(NamedTuple):
 
     scale: Array
     shift: Array
-
-
-def scale_and_shift(gamma: Array, beta: Array, mean: Array, var: Array, eps: float) -> Prologue:
-    """The batch normalisation as x * scale + shift, by the same operations as in the C code.
-
-    The shift is for the scale as rounded: so at x = mean, y is beta but for the last two roundings,
-    however large the mean.
-    """
-    scale = (gamma / np.sqrt(var.astype(np.float64) + eps)).astype(np.float32)
-    shift = beta - mean.astype(np.float64) * scale
-    return Prologue(scale, shift.astype(np.float32))

@@ -14,8 +14,9 @@ def check_segments(segments: np.ndarray, length: int) -> None:
     """Segments in order, apart from each other, of arrays of this length."""
     if not isinstance(segments, np.ndarray) or segments.dtype != SEGMENT or segments.ndim != 1:
         raise KernelError(f"segments must be an array of {SEGMENT.names}, not {segments!r}")
-    bounds = np.stack([segments["start"], segments["end"]], axis=1).ravel()
-    if np.any(np.diff(bounds, prepend=0, append=length) < 0):
+    starts, ends = segments["start"], segments["end"]
+    ordered = (starts <= ends).all() and (ends[:-1] <= starts[1:]).all()
+    if segments.size and not (ordered and starts[0] >= 0 and ends[-1] <= length):
         raise KernelError(
             f"segments must be in order, apart and within 0..{length}, not {segments.tolist()}"
         )

@@ -53,7 +53,8 @@ class ResNet18(chainer.Chain):
         h = self.stem(x, relu=True)
         if self.pools:
             h = functions.max_pooling_2d(h, 3, stride=2, pad=1, cover_all=False)
-        h = self.stage4(self.stage3(self.stage2(self.stage1(h))))
+        for block in (*self.stage1, *self.stage2, *self.stage3, *self.stage4):
+            h = block(h)  # and nobody holds what it was before: stages called as such would
         return self.head(functions.global_average_pooling_2d(h))
 
 

@@ -128,6 +128,14 @@ EXPORT int edgeddl_batch_normalization_inference(long rows, long channels, const
     return DONE;
 }
 
+EXPORT int edgeddl_batch_normalization_scale(long channels, const float *gamma, const float *beta,
+                                             const float *mean, const float *var, double eps,
+                                             float *scale, float *shift)
+{
+    set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
+    return DONE;
+}
+
 /* Moving averages of the mean and of the unbiased variance. */
 static void update_running(const matrix *m, const float *mean, const float *var, double decay,
                            float *running_mean, float *running_var)
@@ -214,7 +222,7 @@ static void input_gradient_part(void *context, int part, int parts)
 }
 
 /* With y, what went with a residual, g is written, too: the gradient of the residual. With fixed
- * statistics x has no part in them. gx may be gy. */
+ * statistics x has no part in them. gx may be gy, and g may be y. */
 EXPORT int edgeddl_batch_normalization_backward(long rows, long channels, const float *x,
                                                 const float *y, const float *gy,
                                                 const float *gamma, const float *beta,

@@ -20,6 +20,7 @@ from edgeddl.kernels.native.loss import softmax_cross_entropy
 from edgeddl.kernels.native.normalization import (
     batch_normalization_backward,
     batch_normalization_inference,
+    batch_normalization_scale,
     batch_normalization_statistics,
 )
 from edgeddl.kernels.native.optimizer import momentum_sgd
@@ -38,6 +39,7 @@ __all__ = [
     "average_pooling_forward",
     "batch_normalization_backward",
     "batch_normalization_inference",
+    "batch_normalization_scale",
     "batch_normalization_statistics",
     "channel_sums",
     "convolution_forward",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,16 @@ class _Shape(ctypes.Structure):
     ]  # fmt: skip
 
 
-def _shape(x_shape: tuple[int, ...], k: int, window: Window, groups: int) -> Any:
+@lru_cache(maxsize=1024)  # the layers of a network, again and again
+def _shape(x_shape: tuple[int, ...], k: int, window: Window, groups: int) -> tuple[Any, Shape4]:
+    """For C; and the shape of y, channels last."""
     n, c, h, w = x_shape
-    return ctypes.byref(
-        _Shape(
-            *(n, h, w, c, k, window.kh, window.kw, window.sy, window.sx, window.ph, window.pw),
-            *(window.dy, window.dx, groups, *window.output_size(h, w)),
-        )
+    out_h, out_w = window.output_size(h, w)
+    shape = _Shape(
+        *(n, h, w, c, k, window.kh, window.kw, window.sy, window.sx, window.ph, window.pw),
+        *(window.dy, window.dx, groups, out_h, out_w),
     )
+    return ctypes.byref(shape), (n, out_h, out_w, k)
 
 
 def _vectors(before: Prologue | None) -> tuple[Array | None, Array | None]:
@@ -57,11 +60,9 @@ def convolution_forward(
     before: Prologue | None = None,
 ) -> Array:
     """y (N, K, H', W'), channels last."""
-    n, _, h, w = x.shape
-    k = len(W)
-    y = np.empty((n, *window.output_size(h, w), k), np.float32)
+    shape, y_shape = _shape(x.shape, len(W), window, groups)
+    y = np.empty(y_shape, np.float32)
     bias = None if b is None else np.ascontiguousarray(b)
-    shape = _shape(x.shape, k, window, groups)
     _forward(shape, as_nhwc(x), *_vectors(before), as_matrix(W), bias, y)
     return y.transpose(0, 3, 1, 2)
 
@@ -81,7 +82,7 @@ def convolution_weight_gradient(
         out = np.empty(shape, np.float32).transpose(3, 2, 0, 1)
     target = out.transpose(2, 3, 1, 0)
     gW = target if target.flags.c_contiguous else np.empty(shape, np.float32)
-    form = _shape(x.shape, k, window, groups)
+    form, _ = _shape(x.shape, k, window, groups)
     _weight_gradient(form, as_nhwc(x), *_vectors(before), as_nhwc(gy), gW)
     if gW is not target:
         target[...] = gW
@@ -100,5 +101,6 @@ def convolution_input_gradient(
     n, c, h, w = x_shape
     gx = np.empty((n, h, w, c), np.float32)
     added = None if plus is None else as_nhwc(plus)
-    _input_gradient(_shape(x_shape, len(W), window, groups), as_nhwc(gy), as_matrix(W), added, gx)
+    shape, _ = _shape(tuple(x_shape), len(W), window, groups)
+    _input_gradient(shape, as_nhwc(gy), as_matrix(W), added, gx)
     return gx.transpose(0, 3, 1, 2)

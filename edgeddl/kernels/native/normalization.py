@@ -7,8 +7,10 @@ import numpy as np
 from edgeddl.kernels.layout import Array, as_rows, from_rows
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.native.library import load
+from edgeddl.kernels.prologue import Prologue
 
 _statistics = load().function("batch_normalization_statistics", "llpppdpp")
+_scale = load().function("batch_normalization_scale", "lppppdpp")
 _inference = load().function("batch_normalization_inference", "llpppppdipp")
 _backward = load().function("batch_normalization_backward", "llpppppppdiipppp")
 
@@ -22,6 +24,16 @@ def batch_normalization_statistics(x: Array, running: Running | None = None) -> 
     return moments
 
 
+def batch_normalization_scale(
+    gamma: Array, beta: Array, mean: Array, var: Array, eps: float
+) -> Prologue:
+    """The batch normalisation as x * scale + shift."""
+    scale, shift = np.empty_like(gamma), np.empty_like(gamma)
+    vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
+    _scale(len(gamma), *vectors, eps, scale, shift)
+    return Prologue(scale, shift)
+
+
 def batch_normalization_inference(
     x: Array,
     gamma: Array,
@@ -31,11 +43,12 @@ def batch_normalization_inference(
     eps: float,
     relu: bool = False,
     residual: Array | None = None,
+    in_place: bool = False,
 ) -> Array:
     """y for a given mean and variance; its ReLU, or that of y + residual."""
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
-    y = np.empty_like(rows)
+    y = np.empty_like(rows) if added is None or not in_place else added
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
     _inference(*rows.shape, rows, *vectors, eps, relu, added, y)
     return from_rows(y, x.shape)
@@ -53,16 +66,16 @@ def batch_normalization_backward(
     y: Array | None,
     fixed: bool,
     in_place: bool,
+    y_in_place: bool,
 ) -> NormalizationGradients:
     """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows; ggamma, gbeta, g."""
     rows, gy_rows = as_rows(x), as_rows(gy)
     gx = gy_rows if in_place else np.empty_like(rows)
-    y_rows, g = (None, None) if y is None else (as_rows(y), np.empty_like(rows))
+    y_rows = None if y is None else as_rows(y)
+    g = y_rows if y is None or y_in_place else np.empty_like(rows)
     ggamma, gbeta = _two_vectors(rows)
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    _backward(
-        *rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta
-    )
+    _backward(*rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta)
     residual = None if g is None else from_rows(g, x.shape)
     return NormalizationGradients(from_rows(gx, x.shape), ggamma, gbeta, residual)
 

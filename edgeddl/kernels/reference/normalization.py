@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeddl.kernels.layout import Array, as_rows, from_rows
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
-from edgeddl.kernels.prologue import scale_and_shift
+from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.reference.blocks import column_sums, row_blocks, scratch_for
 from edgeddl.kernels.reference.elementwise import relu_backward
 
@@ -66,6 +66,19 @@ def _block_moments(rows: Array, scratch: Array) -> tuple[Array, Array]:
     return near + drift, np.maximum(squares, 0)
 
 
+def batch_normalization_scale(
+    gamma: Array, beta: Array, mean: Array, var: Array, eps: float
+) -> Prologue:
+    """The batch normalisation as x * scale + shift, by the same operations as in the C code.
+
+    The shift is for the scale as rounded: so at x = mean, y is beta but for the last two roundings,
+    however large the mean.
+    """
+    scale = (gamma / np.sqrt(var.astype(np.float64) + eps)).astype(np.float32)
+    shift = beta - mean.astype(np.float64) * scale
+    return Prologue(scale, shift.astype(np.float32))
+
+
 def batch_normalization_inference(
     x: Array,
     gamma: Array,
@@ -75,11 +88,15 @@ def batch_normalization_inference(
     eps: float,
     relu: bool = False,
     residual: Array | None = None,
+    in_place: bool = False,
 ) -> Array:
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual."""
+    """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual.
+
+    Nothing is done in place.
+    """
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
-    scale, shift = scale_and_shift(gamma, beta, mean, var, eps)
+    scale, shift = batch_normalization_scale(gamma, beta, mean, var, eps)
     y = np.empty_like(rows)
     for block in row_blocks(rows):
         part = _normalize(rows[block], scale, shift, out=y[block])
@@ -108,13 +125,14 @@ def batch_normalization_backward(
     y: Array | None,
     fixed: bool,
     in_place: bool,
+    y_in_place: bool,
 ) -> NormalizationGradients:
     """gx, ggamma, gbeta, and g where there is a y, which went with a residual.
 
     g is the gradient of what was normalised, and of the residual. Nothing is done in place.
     """
     rows, g = as_rows(x), gy if y is None else relu_backward(y, gy)
-    forms = scale_and_shift(gamma, beta, mean, var, eps) if relu and y is None else None
+    forms = batch_normalization_scale(gamma, beta, mean, var, eps) if relu and y is None else None
     blocks = partial(_gradient_blocks, rows, as_rows(g), forms)
     sums = ggamma, gbeta = _sums(rows, blocks(), mean, var, eps)
     if fixed:  # x has no part in the statistics

@@ -23,8 +23,8 @@ def momentum_sgd(
 ) -> None:
     """One step, in place. Every element goes the same way, whatever its block."""
     for start, end, decay in segments.tolist():
-        arrays = (array[start:end] for array in (parameters, gradients, velocity))
-        _update(*arrays, decay, learning_rate, momentum, nesterov)
+        p, d, v = (array[start:end] for array in (parameters, gradients, velocity))
+        _update(p, d, v, decay, learning_rate, momentum, nesterov)
 
 
 def _update(

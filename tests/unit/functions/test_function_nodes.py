@@ -94,14 +94,17 @@ def test_parameter_gradients_are_ready_before_the_input_gradient(monkeypatch) ->
     events: list[str] = []
     for kernel in (
         "convolution_input_gradient",
-        "batch_normalization_input_gradient",
+        "batch_normalization_backward",
         "linear_input_gradient",
     ):
         compute = getattr(kernels, kernel)
         monkeypatch.setattr(
             kernels,
             kernel,
-            lambda *args, name=kernel, compute=compute: (events.append(name), compute(*args))[1],
+            lambda *args, name=kernel, compute=compute, **options: (
+                events.append(name),
+                compute(*args, **options),
+            )[1],
         )
 
     class Net(chainer.Chain):
@@ -125,9 +128,9 @@ def test_parameter_gradients_are_ready_before_the_input_gradient(monkeypatch) ->
         "ready /two/W",
         "ready /two/b",
         "convolution_input_gradient",
+        "batch_normalization_backward",  # all of its gradients at once
         "ready /one/normalization/gamma",
         "ready /one/normalization/beta",
-        "batch_normalization_input_gradient",
         "ready /one/convolution/W",  # the image needs no gradient: none is computed
     ]
 
@@ -259,7 +262,7 @@ def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> 
     def fail(*arguments: Any) -> None:
         raise AssertionError("Chainer's function was asked for")
 
-    for name in ("convolution_forward", "batch_normalization_forward", "softmax_cross_entropy"):
+    for name in ("convolution_forward", "batch_normalization_inference", "softmax_cross_entropy"):
         monkeypatch.setattr(kernels, name, fail)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -302,9 +305,13 @@ def test_little_is_kept_for_backward() -> None:
     assert not is_kept(image, lambda x: functions.add(x, X))
     assert is_kept(image, lambda x: functions.batch_normalization_relu(x, ones, ones))
     assert not is_kept(normalised_relu, lambda y: functions.add(y, X))
-    assert is_kept(added_relu, lambda y: functions.add(y, X))
-    assert not is_kept(
+    assert not is_kept(added_relu, lambda y: functions.add(y, X))
+    assert is_kept(
         image, lambda residual: functions.batch_normalization_add_relu(X, residual, ones, ones)
+    )
+    assert not is_kept(
+        normalised_relu,
+        lambda residual: functions.batch_normalization_add_relu(X, residual, ones, ones),
     )
 
 

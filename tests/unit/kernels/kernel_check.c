@@ -18,13 +18,23 @@ int edgeddl_convolution_weight_gradient(const conv *, const float *x, const floa
 int edgeddl_convolution_input_gradient(const conv *, const float *gy, const float *W,
                                        const float *plus, float *gx);
 int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x, float *mean,
-                                           float *var);
+                                           float *var, double decay, float *running_mean,
+                                           float *running_var);
 int edgeddl_batch_normalization_inference(long rows, long channels, const float *x,
                                           const float *gamma, const float *beta, const float *mean,
                                           const float *var, double eps, int relu,
                                           const float *residual, float *y);
-int edgeddl_momentum_sgd(long count, float *parameters, const float *gradients, float *velocity,
-                         double rate, double momentum, double decay, int nesterov);
+int edgeddl_batch_normalization_backward(long rows, long channels, const float *x, const float *y,
+                                         const float *gy, const float *gamma, const float *beta,
+                                         const float *mean, const float *var, double eps, int relu,
+                                         int fixed, float *g, float *gx, float *ggamma,
+                                         float *gbeta);
+typedef struct {
+    long start, end;
+    double decay;
+} segment;
+int edgeddl_momentum_sgd(const segment *, long count, float *parameters, const float *gradients,
+                         float *velocity, double rate, double momentum, int nesterov);
 void edgeddl_set_threads(int threads);
 
 static atomic_int failures;
@@ -121,7 +131,7 @@ static void check_normalization(long rows, long channels)
         exact[i] = fmax(gamma[c] * x_hat + beta[c] + residual[i], 0);
     }
     float *found_mean = found + size, *found_var = found_mean + channels;
-    edgeddl_batch_normalization_statistics(rows, channels, x, found_mean, found_var);
+    edgeddl_batch_normalization_statistics(rows, channels, x, found_mean, found_var, 0, NULL, NULL);
     edgeddl_batch_normalization_inference(rows, channels, x, gamma, beta, found_mean, found_var,
                                           eps, 1, residual, found);
     const conv s = {.n = rows, .c = channels};
@@ -130,13 +140,42 @@ static void check_normalization(long rows, long channels)
     free(x), free(residual), free(gamma), free(beta), free(found), free(exact);
 }
 
+/* Through given statistics, a mean of 0 and a variance of 1: gx = gy * gamma where y is above 0. */
+static void check_normalization_gradients(long rows, long channels)
+{
+    const long size = rows * channels;
+    float *x = random_numbers(size, 1), *y = random_numbers(size, 2), *gy = random_numbers(size, 3);
+    float *vectors = random_numbers(4 * channels, 4), *found = random_numbers(2 * size + 2 * channels, 5);
+    float *gamma = vectors, *beta = gamma + channels, *mean = beta + channels, *var = mean + channels;
+    double *exact = calloc((size_t)(2 * size + 2 * channels), sizeof *exact);
+    double *ggamma = exact + 2 * size, *gbeta = ggamma + channels;
+    for (long c = 0; c < channels; c++)
+        mean[c] = 0, var[c] = 1;
+    for (long i = 0; i < size; i++) {
+        const long c = i % channels;
+        exact[i] = y[i] > 0 ? gy[i] : 0;
+        exact[size + i] = exact[i] * gamma[c];
+        ggamma[c] += exact[i] * x[i];
+        gbeta[c] += exact[i];
+    }
+    edgeddl_batch_normalization_backward(rows, channels, x, y, gy, gamma, beta, mean, var, 0, 1, 1,
+                                         found, found + size, found + 2 * size,
+                                         found + 2 * size + channels);
+    const conv s = {.n = rows, .c = channels};
+    compare("gradient of the residual", &s, found, exact, size);
+    compare("gradient of what is normalised", &s, found + size, exact + size, size);
+    compare("gradients of gamma and beta", &s, found + 2 * size, ggamma, 2 * channels);
+    free(x), free(y), free(gy), free(vectors), free(found), free(exact);
+}
+
 static void check_optimizer(long count)
 {
     float *p = random_numbers(count, 1), *g = random_numbers(count, 2), *v = random_numbers(count, 3);
     double *exact = calloc((size_t)count, sizeof *exact);
     for (long i = 0; i < count; i++)
         exact[i] = p[i] - 0.1 * (0.9 * v[i] + g[i] + 0.01 * p[i]);
-    edgeddl_momentum_sgd(count, p, g, v, 0.1, 0.9, 0.01, 0);
+    const segment halves[] = {{0, count / 2, 0.01}, {count / 2, count, 0.01}};
+    edgeddl_momentum_sgd(halves, 2, p, g, v, 0.1, 0.9, 0);
     compare("step", &(conv){.n = count}, p, exact, count);
     free(p), free(g), free(v), free(exact);
 }
@@ -163,6 +202,8 @@ static void *check_everything(void *nothing)
     check_convolution(s); /* a group for each channel */
     check_normalization(1000, 35);
     check_normalization(3, 1);
+    check_normalization_gradients(1000, 35);
+    check_normalization_gradients(3, 1);
     check_optimizer(70001);
     return nothing;
 }

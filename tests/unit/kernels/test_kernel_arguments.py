@@ -10,6 +10,8 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
+from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
+from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.layers import random
 
@@ -94,40 +96,59 @@ def input_gradient(gy: Any, W: Any, shape: Any) -> np.ndarray:
     return kernels.convolution_input_gradient(gy, W, shape, WINDOW)
 
 
+def statistics(x: Any, *running: Any) -> Moments:
+    return kernels.batch_normalization_statistics(x, Running(*running, 0.9) if running else None)
+
+
+def normalized(x: Any = X, gamma: Any = GAMMA, var: Any = GAMMA, **options: Any) -> np.ndarray:
+    return kernels.batch_normalization_inference(x, gamma, GAMMA, GAMMA, var, 1e-5, **options)
+
+
+def scale(gamma: Any = GAMMA, var: Any = GAMMA) -> Prologue:
+    return kernels.batch_normalization_scale(gamma, GAMMA, GAMMA, var, 1e-5)
+
+
+def normalization_gradients(
+    x: Any = X, gy: Any = X, beta: Any = GAMMA, **options: Any
+) -> NormalizationGradients:
+    vectors = (GAMMA, beta, GAMMA, GAMMA)
+    return kernels.batch_normalization_backward(x, gy, *vectors, 1e-5, **options)
+
+
 NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
+    ("batch is empty", lambda: statistics(X[:0])),
+    ("x must have the shape", lambda: statistics(X[0])),
+    ("running_mean must have the shape", lambda: statistics(X, B, GAMMA.copy())),
+    ("running_var must be a NumPy array", lambda: statistics(X, GAMMA.copy(), [0.0] * 4)),
+    ("running_mean cannot be written", lambda: statistics(X, read_only(GAMMA), GAMMA.copy())),
+    ("running_var cannot be written", lambda: statistics(X, GAMMA.copy(), read_only(GAMMA))),
+    ("running_mean overlaps running_var", lambda: statistics(X, GAMMA, GAMMA)),
+    ("running_var overlaps x", lambda: statistics(X, GAMMA, X[0, 0, 0, :4])),
+    (r"gamma must have the shape \(4\), not \(2,\)", lambda: normalized(gamma=GAMMA[:2])),
+    ("var must have the shape", lambda: normalized(var=B)),
+    ("x must have the shape", lambda: normalized(X[0])),
+    ("gamma must have the shape", lambda: scale(X[0])),
+    ("var must have the shape", lambda: scale(var=B)),
+    ("residual must have the shape", lambda: normalized(residual=X[:1])),
     (
-        r"gamma must have the shape \(4\), not \(2,\)",
-        lambda: kernels.batch_normalization_forward(X, GAMMA[:2], GAMMA, 1e-5),
+        "residual cannot be written to",
+        lambda: normalized(residual=read_only(X), in_place=True),
     ),
-    ("batch is empty", lambda: kernels.batch_normalization_forward(X[:0], GAMMA, GAMMA, 1e-5)),
+    ("residual overlaps x", lambda: normalized(residual=X, in_place=True)),
+    ("x must have the shape", lambda: normalization_gradients(X[0])),
+    ("gy must have the shape", lambda: normalization_gradients(gy=X[:1])),
+    ("y must have the shape", lambda: normalization_gradients(y=X[:1])),
+    ("beta must have the shape", lambda: normalization_gradients(beta=B)),
     (
-        "x must have the shape",
-        lambda: kernels.batch_normalization_forward(X[0], GAMMA, GAMMA, 1e-5),
+        "gy cannot be written to",
+        lambda: normalization_gradients(gy=read_only(X), in_place=True),
     ),
+    ("gy overlaps x", lambda: normalization_gradients(in_place=True)),
     (
-        "residual must have the shape",
-        lambda: kernels.batch_normalization_forward(X, GAMMA, GAMMA, 1e-5, residual=X[:1]),
+        "y cannot be written to",
+        lambda: normalization_gradients(y=read_only(X), y_in_place=True),
     ),
-    (
-        "var must have the shape",
-        lambda: kernels.batch_normalization_inference(X, GAMMA, GAMMA, GAMMA, B, 1e-5),
-    ),
-    (
-        "gy must have the shape",
-        lambda: kernels.batch_normalization_parameter_gradients(
-            X, X[:1], GAMMA, GAMMA, GAMMA, GAMMA, 1e-5
-        ),
-    ),
-    (
-        "y must have the shape",
-        lambda: kernels.batch_normalization_residual_gradients(X, X[:1], X, GAMMA, GAMMA, 1e-5),
-    ),
-    (
-        "gbeta must have the shape",
-        lambda: kernels.batch_normalization_input_gradient(
-            X, X, GAMMA, GAMMA, GAMMA, GAMMA, 1e-5, GAMMA, B
-        ),
-    ),
+    ("y overlaps gy", lambda: normalization_gradients(X.copy(), y=X, y_in_place=True)),
 ]
 OTHERS: list[tuple[str, Callable[[], Any]]] = [
     ("y must have the shape", lambda: kernels.add(X, X[:1])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -108,23 +109,27 @@ def pool(x: np.ndarray, gy: np.ndarray, window: Window) -> list[np.ndarray]:
 
 
 @fuzzed
-@given(shapes.filter(lambda shape: shape[0] > 0), st.sampled_from(ORDERS), st.booleans())
-def test_normalization(native: Implementation, shape: tuple, order, relu: bool) -> None:
+@given(
+    shapes.filter(lambda shape: shape[0] > 0), st.sampled_from(ORDERS), st.booleans(), st.booleans()
+)
+def test_normalization(
+    native: Implementation, shape: tuple, order, relu: bool, fixed: bool
+) -> None:
     x, gy, residual = (order(random(shape, seed)) for seed in range(3))
     gamma, beta = random((2, shape[1]), 3)
-    forward = (x, gamma, beta, 1e-3, relu, residual if relu else None)
-    found = kernels.batch_normalization_forward(*forward)
-    expected = by_reference(kernels.batch_normalization_forward, *forward)
-    assert_close(found, expected, 1e-4)
-    known = (gamma, beta, *found[1:], 1e-3)
-    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known)
-    assert_close(
-        sums, by_reference(kernels.batch_normalization_parameter_gradients, x, gy, *known), 1e-3
+    moments = kernels.batch_normalization_statistics(x)
+    assert_close(moments, by_reference(kernels.batch_normalization_statistics, x), 1e-4)
+    known = (gamma, beta, *moments, 1e-3)
+    forward = (x, *known, relu, residual if relu else None)
+    y = kernels.batch_normalization_inference(*forward)
+    assert_close([y], [by_reference(kernels.batch_normalization_inference, *forward)], 1e-4)
+    backward = partial(
+        kernels.batch_normalization_backward, x, gy, *known, y=y if relu else None, fixed=fixed
     )
-    backward = (x, gy, *known, *sums)
-    gx = kernels.batch_normalization_input_gradient(*backward)
-    expected = by_reference(kernels.batch_normalization_input_gradient, *backward)
-    assert_close([gx], [expected], 2e-4)
+    found, expected = backward(), by_reference(backward)
+    assert_close([found.x], [expected.x], 2e-4)
+    assert_close(found[1:3], expected[1:3], 1e-3)
+    np.testing.assert_array_equal(found.residual, expected.residual)
 
 
 def assert_close(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], slack: float) -> None:

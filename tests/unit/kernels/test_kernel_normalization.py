@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.chainer_compat import F
+from edgeddl.kernels.layout import channels_last
+from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.reference import blocks
 from tests.unit.kernels.implementations import Implementation, by_reference
 from tests.unit.kernels.oracles import UNIT_ROUNDOFF
@@ -41,6 +46,14 @@ def make(shape: tuple[int, ...], offset: float = 0.5) -> tuple[np.ndarray, ...]:
     return x + np.float32(offset), gy, gamma, beta
 
 
+def forward(
+    x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, **options: Any
+) -> tuple[np.ndarray, Moments]:
+    """y by the batch's own statistics, and these."""
+    moments = kernels.batch_normalization_statistics(x)
+    return kernels.batch_normalization_inference(x, gamma, beta, *moments, EPS, **options), moments
+
+
 def exact_forward(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
     x = x.astype(np.float64)
     x_hat = (x - x.mean(axes(x), keepdims=True)) / np.sqrt(x.var(axes(x), keepdims=True) + EPS)
@@ -63,7 +76,7 @@ def exact_gradients(
 @pytest.mark.parametrize("offset", [0.5, 1000.0])
 def test_forward(shape: tuple[int, ...], offset: float) -> None:
     x, _, gamma, beta = make(shape, offset)
-    y, mean, var = kernels.batch_normalization_forward(x, gamma, beta, EPS)
+    y, (mean, var) = forward(x, gamma, beta)
     x64 = x.astype(np.float64)
     # One rounding of a mean near `offset`; the variance is of deviations from such a mean, whose
     # squares are summed: a random walk of so many steps, where it is not cut into blocks.
@@ -81,17 +94,26 @@ def test_forward(shape: tuple[int, ...], offset: float) -> None:
 
 
 def assert_gradients(
-    x: np.ndarray, g: np.ndarray, gamma: np.ndarray, var: np.ndarray, found: tuple[np.ndarray, ...]
+    x: np.ndarray,
+    g: np.ndarray,
+    gamma: np.ndarray,
+    var: np.ndarray,
+    found: NormalizationGradients,
 ) -> None:
     """gx, ggamma and gbeta, for the gradient g of what was normalised."""
     m = x.size // x.shape[1]
     limit = 16 * UNIT_ROUNDOFF * np.sqrt(m) * max(np.sqrt(m), 8)  # a random walk of m steps
     exact = exact_gradients(x, g, gamma)
-    for sums, expected in zip(found[1:], exact[1:], strict=True):
+    for sums, expected in zip((found.gamma, found.beta), exact[1:], strict=True):
         np.testing.assert_allclose(sums, expected, rtol=0, atol=limit)
     scale = abs(wide(gamma, x)) / np.sqrt(wide(var, x) + EPS)
-    assert (abs(found[0] - exact[0]) <= 64 * UNIT_ROUNDOFF * scale * 8).all()
-    assert {array.dtype for array in found} == {np.dtype(np.float32)}
+    assert (abs(found.x - exact[0]) <= 64 * UNIT_ROUNDOFF * scale * 8).all()
+    assert {array.dtype for array in found[:3]} == {np.dtype(np.float32)}
+
+
+def assert_equal(found: NormalizationGradients, expected: NormalizationGradients) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("relu", [False, True])
@@ -99,37 +121,110 @@ def assert_gradients(
 def test_backward(shape: tuple[int, ...], relu: bool) -> None:
     """Where the ReLU gave 0 is found again from x: exactly there where y was 0."""
     x, gy, gamma, beta = make(shape)
-    y, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS, relu)
+    y, moments = forward(x, gamma, beta, relu=relu)
     known = (gamma, beta, *moments, EPS)
-    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known, relu)
-    gx = kernels.batch_normalization_input_gradient(x, gy, *known, *sums, relu)
+    found = kernels.batch_normalization_backward(x, gy, *known, relu)
     g = np.where(y > 0, gy, np.float32(0)) if relu else gy
-    assert_gradients(x, g, gamma, moments[1], (gx, *sums))
-    plain = kernels.batch_normalization_parameter_gradients(x, g, *known)
-    for one, other in zip(sums, plain, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_gradients(x, g, gamma, moments.var, found)
+    assert found.residual is None
+    assert_equal(found, kernels.batch_normalization_backward(x, g, *known))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_backward_with_a_residual(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
     residual = make(shape, -0.25)[1]
-    y, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS, residual=residual)
-    g, *sums = kernels.batch_normalization_residual_gradients(x, y, gy, *moments, EPS)
-    np.testing.assert_array_equal(g, np.where(y > 0, gy, 0))
-    gx = kernels.batch_normalization_input_gradient(x, g, gamma, beta, *moments, EPS, *sums)
-    assert_gradients(x, g, gamma, moments[1], (gx, *sums))
+    y, moments = forward(x, gamma, beta, residual=residual)
+    known = (gamma, beta, *moments, EPS)
+    found = kernels.batch_normalization_backward(x, gy, *known, y=y)
+    g = np.where(y > 0, gy, np.float32(0))
+    assert_gradients(x, g, gamma, moments.var, found)
+    assert_equal(found, kernels.batch_normalization_backward(x, g, *known)._replace(residual=g))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_through_given_statistics(shape: tuple[int, ...]) -> None:
+    """They do not depend on x: its gradient is that of a scale and a shift."""
+    x, gy, gamma, beta = make(shape)
+    mean, var = beta - 1, abs(gamma) + 1
+    known = (gamma, beta, mean, var, EPS)
+    y = kernels.batch_normalization_inference(x, *known, relu=True)
+    found = kernels.batch_normalization_backward(x, gy, *known, relu=True, fixed=True)
+    g = np.where(y > 0, gy, 0).astype(np.float64)
+    std = np.sqrt(wide(var, x) + EPS)
+    np.testing.assert_allclose(found.x, g * wide(gamma, x) / std, rtol=1e-5)
+    x_hat, limit = (x - wide(mean, x)) / std, 1e-6 * x.size / x.shape[1]
+    np.testing.assert_allclose(found.gamma, (g * x_hat).sum(axes(x)), rtol=1e-5, atol=limit)
+    np.testing.assert_allclose(found.beta, g.sum(axes(x)), rtol=1e-5, atol=limit)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_in_place_gives_the_same(
+    shape: tuple[int, ...], residual: bool, fixed: bool
+) -> None:
+    x, gy, gamma, beta = make(shape)
+    y, moments = forward(x, gamma, beta, relu=True)
+    options: dict[str, Any] = {"relu": True, "fixed": fixed, "y": y if residual else None}
+    known = (gamma, beta, *moments, EPS)
+    kept = gy.copy()
+    expected = kernels.batch_normalization_backward(x, gy, *known, **options)
+    np.testing.assert_array_equal(gy, kept)
+    spent = channels_last(gy) if gy.ndim == 4 else gy
+    found = kernels.batch_normalization_backward(
+        x, spent, *known, **options, in_place=True, y_in_place=True
+    )
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
+    x, residual, gamma, beta = make(shape)
+    given = (x, gamma, beta, *kernels.batch_normalization_statistics(x), EPS, True)
+    expected = kernels.batch_normalization_inference(*given, residual)
+    spent = channels_last(residual) if residual.ndim == 4 else residual
+    found = kernels.batch_normalization_inference(*given, spent, in_place=True)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_native_kernels_write_over_what_they_may(implementation: Implementation) -> None:
+    if not implementation.is_native:
+        pytest.skip("the reference does nothing in place")
+    x, gy, gamma, beta = make((64, 5))
+    known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    found = kernels.batch_normalization_backward(x, gy, *known, in_place=True)
+    assert np.shares_memory(found.x, gy)
+    y = kernels.batch_normalization_inference(x, *known, residual=gy, in_place=True)
+    assert np.shares_memory(y, gy)
+    found = kernels.batch_normalization_backward(x, x + 1, *known, y=y, y_in_place=True)
+    assert found.residual is not None and np.shares_memory(found.residual, y)
+
+
+@pytest.mark.filterwarnings("ignore:A batch with no more than one sample")
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 6)])
+def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
+    """Moving averages, of the unbiased variance; they do not change what is computed."""
+    x = make(shape)[0]
+    running, stock = (Running(*make(shape)[2:], 0.75) for _ in range(2))
+    moments = kernels.batch_normalization_statistics(x)
+    for _ in range(2):
+        found = kernels.batch_normalization_statistics(x, running)
+        F.batch_normalization(
+            x, *moments, running_mean=stock.mean, running_var=stock.var, decay=stock.decay
+        )
+    np.testing.assert_array_equal(found, moments)
+    np.testing.assert_allclose(running.mean, stock.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(running.var, stock.var, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 2, 4), (7, 3)])
 def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
-    _, mean, var = kernels.batch_normalization_forward(x, gamma, beta, EPS)
-    known = (gamma, beta, mean, var, EPS)
-    ggamma, gbeta = kernels.batch_normalization_parameter_gradients(x, gy, *known)
-    gx = kernels.batch_normalization_input_gradient(x, gy, *known, ggamma, gbeta)
+    known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    found = kernels.batch_normalization_backward(x, gy, *known)
     arguments = [array.astype(np.float64) for array in (x, gamma, beta)]
-    for argument, gradient in enumerate((gx, ggamma, gbeta)):
+    for argument, gradient in enumerate((found.x, found.gamma, found.beta)):
         for index in np.ndindex(gradient.shape):
             up, down = ([a.copy() for a in arguments] for _ in range(2))
             up[argument][index] += 1e-5
@@ -141,19 +236,15 @@ def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) ->
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fused_equals_one_after_the_other(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
-    plain, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS)
-    given = (x, gamma, beta, *moments, EPS)
-    np.testing.assert_array_equal(kernels.batch_normalization_inference(*given), plain)
-    rectified, *others = kernels.batch_normalization_forward(x, gamma, beta, EPS, True)
+    given = (x, gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    plain = kernels.batch_normalization_inference(*given)
+    rectified = kernels.batch_normalization_inference(*given, True)
     np.testing.assert_array_equal(rectified, np.maximum(plain, 0))
-    np.testing.assert_array_equal(kernels.batch_normalization_inference(*given, True), rectified)
-    total = kernels.batch_normalization_forward(x, gamma, beta, EPS, residual=residual)[0]
+    total = kernels.batch_normalization_inference(*given, residual=residual)
     # a fused multiply-add has one rounding less
     np.testing.assert_allclose(total, np.maximum(plain + residual, 0), rtol=1e-5, atol=1e-5)
-    again = kernels.batch_normalization_inference(*given, residual=residual)
+    again = kernels.batch_normalization_inference(*given, True, residual)
     np.testing.assert_array_equal(again, total)
-    for one, other in zip(moments, others, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_inference_uses_the_given_statistics() -> None:
@@ -164,24 +255,38 @@ def test_inference_uses_the_given_statistics() -> None:
     np.testing.assert_allclose(y, scale * (x - wide(mean, x)) + wide(beta, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("order", [np.asarray, lambda a: np.repeat(a, 2)[::2]])
+@pytest.mark.parametrize("offset", [0.5, 1000.0])
+def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> None:
+    """A convolution that normalises what it reads then does as the normalisation itself."""
+    x, _, gamma, beta = make((3, 17, 7, 5), offset)
+    given = [order(vector) for vector in (gamma, beta, *kernels.batch_normalization_statistics(x))]
+    found = kernels.batch_normalization_scale(*given, EPS)
+    expected = by_reference(kernels.batch_normalization_scale, *given, EPS)
+    np.testing.assert_array_equal(found, expected)
+    y = kernels.batch_normalization_inference(x, *given, EPS)
+    np.testing.assert_allclose(
+        x * wide(found.scale, x) + wide(found.shift, x), y, rtol=1e-5, atol=1e-6 * offset
+    )
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no rows: 0 / 0
 def test_an_empty_batch_can_be_inferred_and_has_no_gradient() -> None:
     x, gy, gamma, beta = (array[:0] if array.ndim > 1 else array for array in make((2, 3, 4, 4)))
     known = (gamma, beta, beta, abs(gamma), EPS)
     assert kernels.batch_normalization_inference(x, *known, True).shape == x.shape
-    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known, True)
-    assert not np.any(sums)
-    assert kernels.batch_normalization_input_gradient(x, gy, *known, *sums).shape == x.shape
+    found = kernels.batch_normalization_backward(x, gy, *known, True)
+    assert not np.any([found.gamma, found.beta])
+    assert found.x.shape == x.shape
 
 
 def test_blocks_of_the_reference_do_not_show(monkeypatch) -> None:
     x, gy, gamma, beta = make((5, 7, 9, 11))
-    forward = (kernels.batch_normalization_forward, x, gamma, beta, EPS)
-    whole = by_reference(*forward)
+    whole = by_reference(all_passes, x, gy, gamma, beta)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 7 * 4 * 13)
-    parts = by_reference(*forward)
+    parts = by_reference(all_passes, x, gy, gamma, beta)
     for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
     sums = by_reference(kernels.channel_sums, gy)
     np.testing.assert_allclose(sums, gy.sum((0, 2, 3)), rtol=1e-4, atol=1e-4)
 
@@ -200,18 +305,16 @@ def test_strides_do_not_matter(order, shape: tuple[int, ...]) -> None:
 
 def all_passes(x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
     """Everything that is computed, with a ReLU and with a residual."""
-    y, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS, True)
+    y, moments = forward(x, gamma, beta, relu=True)
     known = (gamma, beta, *moments, EPS)
-    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known, True)
-    gx = kernels.batch_normalization_input_gradient(x, gy, *known, *sums, True)
+    found = kernels.batch_normalization_backward(x, gy, *known, True)
     z = kernels.batch_normalization_inference(x, *known, residual=gy)
     return (
         y,
         *moments,
-        *sums,
-        gx,
+        *found[:3],
         z,
-        *kernels.batch_normalization_residual_gradients(x, z, gy, *moments, EPS),
+        *kernels.batch_normalization_backward(x, gy, *known, y=z),
     )
 
 

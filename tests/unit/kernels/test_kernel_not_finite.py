@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.kernels.moments import Running
+from edgeddl.kernels.segments import SEGMENT
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.implementations import Implementation, by_reference
 from tests.unit.kernels.layers import SAME, Layer, compute, random, three_passes
@@ -110,13 +112,15 @@ def test_normalization(native: Implementation, where: str, relu: bool) -> None:
 def normalization_passes(
     x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray, relu: bool
 ) -> list[np.ndarray]:
-    y, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS, relu)
+    running = Running(np.zeros_like(gamma), np.ones_like(gamma), 0.9)
+    moments = kernels.batch_normalization_statistics(x, running)
     known = (gamma, beta, *moments, EPS)
-    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known, relu)
-    gx = kernels.batch_normalization_input_gradient(x, gy, *known, *sums, relu)
+    y = kernels.batch_normalization_inference(x, *known, relu)
+    found = kernels.batch_normalization_backward(x, gy, *known, relu)
     z = kernels.batch_normalization_inference(x, *known, residual=gy)
-    residual = kernels.batch_normalization_residual_gradients(x, z, gy, *moments, EPS)
-    return [y, *moments, *sums, gx, z, *residual]
+    with_residual = kernels.batch_normalization_backward(x, gy, *known, y=z)
+    assert with_residual.residual is not None
+    return [y, *moments, *running[:2], *found[:3], z, *with_residual[:3], with_residual.residual]
 
 
 WINDOW = Window(3, 2, 2, 1, 1, 0)
@@ -179,6 +183,7 @@ def test_momentum_sgd(native: Implementation, weight_decay: float, bad: str) -> 
     for row, array in enumerate(arrays):
         array[7 * row : 7 * row + 3] = np.resize(BAD[bad], 3)
     expected = arrays.copy()
-    kernels.momentum_sgd(*arrays, 0.1, 0.9, weight_decay, True)
-    by_reference(kernels.momentum_sgd, *expected, 0.1, 0.9, weight_decay, True)
+    segments = np.array([(0, 40, weight_decay)], SEGMENT)
+    kernels.momentum_sgd(*arrays, segments, 0.1, 0.9, True)
+    by_reference(kernels.momentum_sgd, *expected, segments, 0.1, 0.9, True)
     np.testing.assert_array_equal(kinds(arrays), kinds(expected))

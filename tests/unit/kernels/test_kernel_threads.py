@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.kernels.moments import Running
+from edgeddl.kernels.segments import SEGMENT
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.implementations import Implementation
 from tests.unit.kernels.layers import (
@@ -40,21 +42,24 @@ LAYERS = [
 def everything_else() -> list[np.ndarray]:
     x, gy = random((6, 40, 24, 24), 0), random((6, 40, 24, 24), 1)
     gamma, beta = random((2, 40), 2)
-    y, *moments = kernels.batch_normalization_forward(x, gamma, beta, EPS, True)
+    running = Running(*random((2, 40), 5), 0.9)
+    moments = kernels.batch_normalization_statistics(x, running)
     known = (gamma, beta, *moments, EPS)
-    sums = kernels.batch_normalization_parameter_gradients(x, gy, *known, True)
+    y = kernels.batch_normalization_inference(x, *known, True)
     window = Window(3, 3, 2, 2, 1, 1)
     pooled = kernels.max_pooling_forward(x, window)
     flat = random((3, 100_001), 3)
-    kernels.momentum_sgd(*flat, 0.1, 0.9, 0.01, True)
+    segments = np.array([(0, 70_000, 0.01), (70_000, 100_001, 0.0)], SEGMENT)
+    kernels.momentum_sgd(*flat, segments, 0.1, 0.9, True)
     rows = random((300, 100), 4)
     loss, gradient = kernels.softmax_cross_entropy(rows, np.arange(300, dtype=np.int32) % 100)
     return [
         y,
         *moments,
-        *sums,
-        kernels.batch_normalization_input_gradient(x, gy, *known, *sums, True),
-        *kernels.batch_normalization_residual_gradients(x, y, gy, *moments, EPS),
+        running.mean,
+        running.var,
+        *kernels.batch_normalization_backward(x, gy, *known, True)[:3],
+        *kernels.batch_normalization_backward(x, gy, *known, y=y),
         kernels.relu_forward(x),
         kernels.relu_backward(y, gy),
         kernels.add(x, gy),

@@ -1,0 +1,210 @@
+"""The backward pass of a training step against Chainer's own, and what it leaves in memory."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl import functions
+from edgeddl.chainer_compat import F, chainer
+from edgeddl.functions import node
+from edgeddl.functions.backpropagation import backpropagate
+from edgeddl.functions.gradient_sink import collecting
+from edgeddl.functions.node import Node
+from edgeddl.models import build_model
+from edgeddl.models.resnet9 import Residual
+from edgeddl.models.resnet18 import BasicBlock
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+X = random(3, 4, 6, 6)
+T = np.array([0, 1, 3], np.int32)
+
+
+class Net(chainer.Chain):
+    """What `body` makes of an image and a parameter of the same shape, and a loss."""
+
+    def __init__(self, body: Callable[[Net, Any], Any]) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        with self.init_scope():
+            self.image = chainer.Parameter(random(*X.shape, seed=1))
+            self.block = BasicBlock(4, 4, 1, rng)
+            self.shrinking = BasicBlock(4, 6, 2, rng)
+            self.residual = Residual(4, rng)
+            self.unused = chainer.Parameter(random(4))
+        self.body = body
+
+    def forward(self, x: Any) -> Any:
+        logits = functions.global_average_pooling_2d(self.body(self, x))
+        return functions.softmax_cross_entropy(logits, T)
+
+
+def stock_in_the_middle(net: Net, x: Any) -> Any:
+    parts = F.split_axis(F.leaky_relu(net.block(x)), 2, axis=1)
+    return net.residual(F.concat([parts[1], 2 * parts[0]]))
+
+
+GRAPHS: dict[str, Callable[[Net, Any], Any]] = {
+    "residuals": lambda net, x: net.residual(net.block(x)),
+    "a residual of another shape": lambda net, x: net.shrinking(net.block(x)),
+    "an input used twice": lambda net, x: functions.add(net.block(net.image), net.image),
+    "an input given twice": lambda net, x: functions.add(net.image, net.image),
+    "a stock input given twice": lambda net, x: net.image * net.image,
+    "stock functions": stock_in_the_middle,
+    "an output without a gradient": lambda net, x: net.block(F.split_axis(x * net.image, 1, 0)[0]),
+    "only one output of two": lambda net, x: net.block(
+        F.concat([F.split_axis(net.residual(x), 2, axis=1)[0]] * 2)
+    ),
+    "a single function": lambda net, x: net.image,
+}
+
+
+def chainers(net: Net) -> dict[str, np.ndarray | None]:
+    net.cleargrads()
+    net(X).backward()
+    return {name: parameter.grad for name, parameter in net.namedparams()}
+
+
+def ours(net: Net) -> dict[str, np.ndarray | None]:
+    loss = net(X)
+    gradients = backpropagate(loss, np.ones_like(loss.array))
+    return {name: gradients.get(parameter.node) for name, parameter in net.namedparams()}
+
+
+def assert_equal(
+    found: dict[str, np.ndarray | None], expected: dict[str, np.ndarray | None]
+) -> None:
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        np.testing.assert_array_equal(found[name], gradient, err_msg=name)
+
+
+@pytest.fixture(params=[0, node.LARGE], ids=["computed again", "kept"])
+def large(request, monkeypatch) -> int:
+    """From which size on activations are computed again."""
+    monkeypatch.setattr(node, "LARGE", request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("name", GRAPHS)
+def test_gradients_are_those_of_chainers_backward(name: str) -> None:
+    net = Net(GRAPHS[name])
+    expected = chainers(net)
+    assert sum(gradient is not None for gradient in expected.values()) >= 1
+    assert_equal(ours(net), expected)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("model", ["resnet9", "resnet18"])
+def test_gradients_of_models_are_those_of_chainers_backward(model: str) -> None:
+    net: Any = Net(lambda net, x: x)
+    net.add_link("model", build_model(model, classes=10))
+    x = random(2, 3, 32, 32)
+    net.forward = lambda _: functions.softmax_cross_entropy(net.model(x), T[:2])
+    assert_equal(ours(net), chainers(net))
+
+
+def test_the_gradient_of_the_loss_weighs_all_others() -> None:
+    net = Net(GRAPHS["residuals"])
+    loss = net(X)
+    half = backpropagate(loss, np.asarray(0.5, np.float32))
+    for name, gradient in chainers(net).items():
+        if gradient is not None:
+            found = half[dict(net.namedparams())[name].node]
+            np.testing.assert_allclose(found, gradient / 2, rtol=1e-5, atol=1e-7)
+
+
+def test_leaves_that_want_no_gradient_have_none() -> None:
+    image, fixed = chainer.Variable(X), chainer.Variable(X, requires_grad=False)
+    gradients = backpropagate(F.sum(functions.add(image, fixed)), np.ones((), np.float32))
+    assert list(gradients) == [image.node]
+    np.testing.assert_array_equal(gradients[image.node], np.ones_like(X))
+
+
+def test_nothing_is_done_where_nobody_wants_a_gradient(monkeypatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("nobody asked for a gradient")
+
+    monkeypatch.setattr(Node, "accumulate", fail)
+    loss = F.sum(functions.add(chainer.Variable(X, requires_grad=False), X))
+    assert backpropagate(loss, np.ones((), np.float32)) == {}
+
+
+class Recorder(chainer.FunctionHook):
+    """Which functions are told of, and with what."""
+
+    name = "Recorder"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.note("before", function, in_data, out_grad)
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.note("after", function, in_data, out_grad)
+
+    def note(self, when: str, function: Any, in_data: Any, out_grad: Any) -> None:
+        grads = [None if g is None else g.tobytes() for g in out_grad]
+        self.seen.append((when, function.label, len(in_data), grads))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_hooks_see_what_chainer_shows_them(name: str) -> None:
+    net = Net(GRAPHS[name])
+    seen = []
+    for run in (chainers, ours):
+        with Recorder() as hook:
+            run(net)
+        seen.append(hook.seen)
+    assert seen[0] == seen[1] != []
+
+
+def test_the_graph_is_gone_afterwards() -> None:
+    net = Net(GRAPHS["residuals"])
+    loss = net(X)
+    functions_of_graph = [weakref.ref(loss.creator_node)]
+    functions_of_graph.append(weakref.ref(loss.creator_node.inputs[0].creator_node))
+    backpropagate(loss, np.ones_like(loss.array))
+    assert loss.creator_node is None
+    assert [function() for function in functions_of_graph] == [None, None]
+
+
+class Watch:
+    """A sink that takes no gradient but notes which arrays are alive when one would be."""
+
+    def __init__(self, arrays: list[weakref.ref[np.ndarray]]) -> None:
+        self.arrays = arrays
+        self.alive: list[int] = []
+
+    def view_for(self, parameter: Any) -> None:
+        self.alive.append(sum(array() is not None for array in self.arrays))
+
+    def ready(self, parameter: Any) -> None:
+        raise AssertionError("no view was given")
+
+
+def test_activations_leave_memory_as_backward_goes() -> None:
+    """Each convolution keeps the one before it: one less with every gradient."""
+    count = 5
+    weights = [chainer.Parameter(random(4, 4, 3, 3, seed=seed)) for seed in range(count)]
+    h, arrays = chainer.Variable(X), []
+    for W in weights:
+        h = functions.convolution_2d(h, W, pad=1)
+        arrays.append(weakref.ref(h.array))
+    loss = F.sum(h)
+    del h
+    watch = Watch(arrays)
+    with collecting(watch):
+        backpropagate(loss, np.ones((), np.float32))
+    # the result of the last went to the sum alone, which keeps only its shape
+    assert watch.alive == [count - 1, count - 2, count - 3, count - 4, 0]

@@ -1,0 +1,222 @@
+"""Outputs of normalisations are not kept but computed again, which changes no bit of a gradient."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl import functions, kernels
+from edgeddl.chainer_compat import F, chainer
+from edgeddl.functions import node
+from edgeddl.functions.backpropagation import backpropagate
+
+CHANNELS = 4
+# of the same name as the function in it
+batch_normalization = import_module("edgeddl.functions.batch_normalization")
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+class Tower(chainer.Chain):
+    """Residual blocks one after the other; `outputs` are references to what they gave."""
+
+    def __init__(self, blocks: int = 3) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.gamma = chainer.Parameter(random(CHANNELS, seed=1))
+            self.beta = chainer.Parameter(random(CHANNELS, seed=2))
+            self.Ws = chainer.ChainList(*(chainer.Link() for _ in range(blocks)))
+            for seed, link in enumerate(self.Ws):
+                with link.init_scope():
+                    link.W = chainer.Parameter(random(CHANNELS, CHANNELS, 3, 3, seed=seed))
+        self.outputs: list[weakref.ref[np.ndarray]] = []
+
+    def normalize(self, x: Any, **options: Any) -> Any:
+        y = functions.batch_normalization(x, self.gamma, self.beta, **options)
+        self.outputs.append(weakref.ref(y.array))
+        return y
+
+    def forward(self, x: Any) -> Any:
+        h = self.normalize(x, relu=True)
+        for link in self.Ws:
+            h = self.normalize(functions.convolution_2d(h, link.W, pad=1), residual=h)
+        return h
+
+    @property
+    def alive(self) -> list[bool]:
+        return [array() is not None for array in self.outputs]
+
+
+X = random(3, CHANNELS, 6, 6)
+GY = random(3, CHANNELS, 6, 6, seed=9)
+
+
+def by_chainer(tower: Any, y: Any) -> dict[str, bytes]:
+    tower.cleargrads()
+    y.grad = GY
+    y.backward()
+    return {name: parameter.grad.tobytes() for name, parameter in tower.namedparams()}
+
+
+def by_ours(tower: Any, y: Any) -> dict[str, bytes]:
+    gradients = backpropagate(y, GY)
+    return {name: gradients[p.node].tobytes() for name, p in tower.namedparams()}
+
+
+@pytest.fixture
+def expected(monkeypatch) -> dict[str, bytes]:
+    """Gradients of a tower whose activations are all kept."""
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_normalization, "LONGEST_CHAIN", 0)
+        tower = Tower()
+        return by_chainer(tower, tower(X))
+
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch) -> None:
+    monkeypatch.setattr(node, "LARGE", 0)
+
+
+def test_outputs_are_not_alive_after_forward() -> None:
+    tower = Tower(blocks=2)
+    y = tower(X)
+    assert tower.alive == [False, False, True]  # the last is y
+    assert y is not None
+
+
+def test_small_outputs_are_kept(monkeypatch) -> None:
+    monkeypatch.setattr(node, "LARGE", X.nbytes + 1)
+    tower = Tower(blocks=2)
+    y = tower(X)
+    assert tower.alive == [True, True, True]
+    assert y is not None
+
+
+def test_in_deep_networks_some_outputs_are_kept() -> None:
+    tower = Tower(blocks=11)
+    y = tower(X)
+    kept = [index for index, alive in enumerate(tower.alive) if alive]
+    assert kept == [3, 7, 11] and y is not None
+
+
+@pytest.mark.parametrize("backward", [by_chainer, by_ours])
+@pytest.mark.parametrize("blocks", [0, 1, 3, 8])
+def test_gradients_are_the_same_bits(monkeypatch, backward: Callable, blocks: int) -> None:
+    tower = Tower(blocks)
+    found = backward(tower, tower(X))
+    monkeypatch.setattr(batch_normalization, "LONGEST_CHAIN", 0)
+    assert found == by_chainer(tower, tower(X))
+
+
+def test_backward_leaves_nothing(expected: dict[str, bytes]) -> None:
+    tower = Tower()
+    y = tower(X)
+    assert by_chainer(tower, y) == expected
+    assert tower.alive == [False, False, False, True]
+
+
+def test_backward_twice(expected: dict[str, bytes]) -> None:
+    tower = Tower()
+    y = tower(X)
+    assert by_chainer(tower, y) == by_chainer(tower, y) == expected
+
+
+def test_an_output_is_computed_once_for_all_that_need_it(monkeypatch) -> None:
+    tower = Tower(blocks=0)
+    h = tower(X)
+    W = tower.gamma.array[:, None, None, None] * random(CHANNELS, CHANNELS, 3, 3)
+    y = functions.add(*(functions.convolution_2d(h, chainer.Parameter(W), pad=1) for _ in range(3)))
+    del h
+    calls = []
+    compute = kernels.batch_normalization_inference
+    monkeypatch.setattr(
+        kernels,
+        "batch_normalization_inference",
+        lambda *arguments: (calls.append(arguments), compute(*arguments))[1],
+    )
+    backpropagate(y, GY)
+    assert len(calls) == 1
+
+
+def test_outputs_that_somebody_holds_are_not_computed_again(monkeypatch) -> None:
+    tower = Tower(blocks=0)
+    h = tower(X)
+    y = functions.convolution_2d(h, chainer.Parameter(random(CHANNELS, CHANNELS, 3, 3)), pad=1)
+
+    def fail(*arguments: Any) -> None:
+        raise AssertionError("it is still there")
+
+    monkeypatch.setattr(kernels, "batch_normalization_inference", fail)
+    backpropagate(y, GY)
+    assert h.array is not None
+
+
+def test_stock_functions_may_use_outputs(expected: dict[str, bytes]) -> None:
+    """They keep them; backward may then be called again, as always."""
+
+    class Mixed(Tower):
+        def forward(self, x: Any) -> Any:
+            h = self.normalize(x, relu=True)
+            for link in self.Ws:
+                h = self.normalize(F.convolution_2d(h, link.W, pad=1), residual=h)
+            return h
+
+    tower = Mixed()
+    y = tower(X)
+    first = by_chainer(tower, y)
+    assert by_chainer(tower, y) == first == by_ours(tower, tower(X))
+    for name, gradient in expected.items():
+        found, exact = (np.frombuffer(bits, np.float32) for bits in (first[name], gradient))
+        np.testing.assert_allclose(found, exact, rtol=1e-3, atol=1e-3)
+
+
+class Hook(chainer.FunctionHook):
+    name = "Hook"
+
+
+def test_functions_called_under_a_hook_or_in_debug_mode(expected: dict[str, bytes]) -> None:
+    tower = Tower()
+    with Hook():
+        y = tower(X)
+    assert by_chainer(tower, y) == expected
+    y = tower(X)
+    with Hook():
+        assert by_chainer(tower, y) == expected
+    with chainer.using_config("debug", True):
+        assert by_chainer(tower, tower(X)) == expected
+
+
+def test_forgotten_functions(expected: dict[str, bytes]) -> None:
+    tower = Tower()
+    y = F.forget(tower, chainer.Variable(X))
+    assert by_chainer(tower, y) == expected
+
+
+@pytest.mark.parametrize("cut", [lambda h: h.unchain(), lambda h: h.unchain_backward()])
+def test_a_graph_that_is_cut_behind_an_output(cut: Callable[[Any], None]) -> None:
+    """What the convolution after the cut needs is there, whatever has become of its source."""
+    gradients = []
+    for large in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node, "LARGE", large)
+            h = Tower(blocks=2)(X)
+            W = chainer.Parameter(random(CHANNELS, CHANNELS, 3, 3))
+            y = functions.convolution_2d(h, W, pad=1)
+            cut(h)
+            del h
+            gradients.append(backpropagate(y, GY)[W.node].tobytes())
+    assert gradients[0] == gradients[1]
+
+
+def test_batches_may_be_accumulated(expected: dict[str, bytes]) -> None:
+    """A second graph while the first is still there, as with micro-batches."""
+    tower = Tower()
+    first, second = tower(X), tower(X)
+    assert by_ours(tower, second) == by_ours(tower, first) == expected
