@@ -13,7 +13,6 @@ enum { NANOSECONDS_BEFORE_SLEEP = 50000, LOOKS_BEFORE_YIELD = 20000, LOOKS_AT_A_
 /* About 10 microseconds of work, the price of waking a thread. */
 enum { SMALLEST_PART = 1 << 14 };
 enum { PARTS_PER_THREAD = 4 };
-enum { HUGE_PAGE = 2 << 20 };
 enum { MOST_THREADS = 256 };
 
 static struct {
@@ -215,11 +214,12 @@ EXPORT void edgeddl_set_threads(int threads)
 
 EXPORT int edgeddl_get_threads(void) { return thread_count(); }
 
-/* Workspaces: one a thread, grown when more is asked for, freed when the thread ends. */
+/* Workspaces: one a thread, grown when more is asked for, freed when the thread ends. Pages of their
+ * own: in malloc's memory each growth would leave a hole among arrays that come and go. */
 
 struct space {
-    size_t floats;
-    float *memory;
+    size_t bytes;
+    void *pages;
 };
 
 static pthread_key_t space_key;
@@ -228,7 +228,8 @@ static pthread_once_t space_once = PTHREAD_ONCE_INIT;
 static void free_space(void *argument)
 {
     struct space *space = argument;
-    free(space->memory);
+    if (space->bytes)
+        munmap(space->pages, space->bytes);
     free(space);
 }
 
@@ -243,16 +244,18 @@ float *workspace(size_t floats)
         if (!space || pthread_setspecific(space_key, space))
             return NULL;
     }
-    if (space->floats < floats) {
-        void *memory = NULL;
-        free(space->memory);
+    const size_t bytes = floats * sizeof(float);
+    if (space->bytes < bytes) {
+        if (space->bytes)
+            munmap(space->pages, space->bytes);
         *space = (struct space){0, NULL};
-        if (posix_memalign(&memory, HUGE_PAGE, floats * sizeof(float)))
+        void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED)
             return NULL;
 #ifdef MADV_HUGEPAGE
-        madvise(memory, floats * sizeof(float), MADV_HUGEPAGE); /* 1 to 5 % */
+        madvise(pages, bytes, MADV_HUGEPAGE); /* 1 to 5 % */
 #endif
-        *space = (struct space){floats, memory};
+        *space = (struct space){bytes, pages};
     }
-    return space->memory;
+    return space->pages;
 }
