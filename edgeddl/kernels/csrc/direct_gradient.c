@@ -25,47 +25,55 @@ static long panel_count(const job *j) { return ceil_div(j->k, TILE_COLUMNS); }
 
 static long own_row(const job *j) { return round_up(j->k, LANES); }
 
-/* The patches of a block as the depth of a product: those side by side are a run. */
-static long find_depth(const block *b, long step, const long b_first, run *runs)
+/* The patches of a block as the depth of a product: those side by side are a run. They meet rows of
+ * gy, or of a packed panel of it. */
+static long find_depth(const block *b, int packed, run *runs)
 {
+    const long step = b->p->x.step * b->p->pixel, out = b->p->out_pixel;
     long count = 0;
-    for (long i = 0; i < b->count; i++)
-        if (i && b->places[i].a == b->places[i - 1].a + step)
+    for (long i = 0; i < b->count; i++) {
+        const place *at = b->places + i;
+        if (i && at->a == at[-1].a + step && at->c == at[-1].c + out)
             runs[count - 1].depth++;
         else
-            runs[count++] = (run){b->places[i].a, b_first + i, 1};
+            runs[count++] = (run){at->a, packed ? i : at->c / out, 1};
+    }
     return count;
 }
 
-/* Adds the products of patches from .. to, numbers first .. end of each, with a panel of gy. */
-static void add_products(const job *j, long from, long to, long first, long end, long panel,
-                         float *memory, float *sums, long sums_row)
+/* Products of patches patch_from .. patch_to, numbers first .. end of each, with panels of gy. */
+static void sum_products(const job *j, long patch_from, long patch_to, long first, long end,
+                         long panel_from, long panel_to, float *memory, float *sums, long sums_row)
 {
-    const long column = panel * TILE_COLUMNS, columns = min_long(j->k - column, TILE_COLUMNS);
-    const long step = j->x.x.step * j->x.pixel, thread = thread_number();
+    const int pack = j->x.out_pixel != TILE_COLUMNS; /* otherwise gy is a panel itself */
+    const long to = min_long(panel_to * TILE_COLUMNS, j->k), thread = thread_number();
     float *packed = memory, *normalized = packed + BLOCK_PATCHES * TILE_COLUMNS;
     run depth[BLOCK_PATCHES];
     block b;
     for (long row = first; row < end; row++)
-        memset(sums + row * sums_row + column, 0, (size_t)columns * sizeof(float));
-    start_walk(&b, &j->x, from, to, j->runs + thread * most_runs(&j->x), normalized);
+        for (long k = panel_from * TILE_COLUMNS; k < to; k++)
+            sums[row * sums_row + k] = 0;
+    start_walk(&b, &j->x, patch_from, patch_to, j->runs + thread * most_runs(&j->x), normalized);
     while (next_block(&b)) {
-        const float *gy = j->gy + b.out + column;
-        for (long i = 0; i < b.count; i++)
-            memcpy(packed + i * TILE_COLUMNS, gy + b.places[i].c, (size_t)columns * sizeof(float));
         product m = {
-            .runs = depth, .run_count = find_depth(&b, step, 0, depth),
-            .a_row = 1, .a_depth = step,
-            .b = packed, .b_depth = TILE_COLUMNS,
+            .runs = depth, .run_count = find_depth(&b, pack, depth),
+            .a_row = 1, .a_depth = j->x.x.step * j->x.pixel,
+            .b = pack ? packed : j->gy + b.out, .b_depth = TILE_COLUMNS,
             .c_row = sums_row, .add = 1,
         };
-        for (const run *seen = b.runs; seen < b.runs + b.run_count; seen++) {
-            const long row = max_long(seen->b, first);
-            const long rows = min_long(seen->b + seen->depth, end) - row;
-            m.a = b.source + seen->a + row - seen->b;
-            m.c = sums + row * sums_row + column;
-            if (rows > 0)
-                multiply(&m, rows, columns);
+        for (long column = panel_from * TILE_COLUMNS; column < to; column += TILE_COLUMNS) {
+            const long columns = min_long(to - column, TILE_COLUMNS);
+            for (long i = 0; pack && i < b.count; i++)
+                memcpy(packed + i * TILE_COLUMNS, j->gy + b.out + b.places[i].c + column,
+                       (size_t)columns * sizeof(float));
+            for (const run *seen = b.runs; seen < b.runs + b.run_count; seen++) {
+                const long row = max_long(seen->b, first);
+                const long rows = min_long(seen->b + seen->depth, end) - row;
+                m.a = b.source + seen->a + row - seen->b;
+                m.c = sums + row * sums_row + column;
+                if (rows > 0)
+                    multiply(&m, rows, columns);
+            }
         }
     }
 }
@@ -74,11 +82,9 @@ static void sum_own_patches(void *context, int part, int parts)
 {
     const job *j = context;
     const long count = patch_count(&j->x), depth = patch_depth(&j->x), row = own_row(j);
-    float *sums = j->own + part * j->own_floats, *memory = sums + depth * row;
-    for (long panel = 0; panel < panel_count(j); panel++)
-        for (long first = 0; first < depth; first += BLOCK_ROWS)
-            add_products(j, share(count, part, parts), share(count, part + 1, parts), first,
-                         min_long(first + BLOCK_ROWS, depth), panel, memory, sums, row);
+    float *sums = j->own + part * j->own_floats;
+    sum_products(j, share(count, part, parts), share(count, part + 1, parts), 0, depth, 0,
+                 panel_count(j), sums + depth * row, sums, row);
 }
 
 static void add_up(const job *j, int parts)
@@ -100,9 +106,9 @@ static void compute_own_panels(void *context, int part, int parts)
     const long items = panels * ceil_div(depth, BLOCK_ROWS);
     for (long item = share(items, part, parts); item < share(items, part + 1, parts); item++) {
         const long first = item / panels * BLOCK_ROWS;
-        add_products(j, 0, patch_count(&j->x), first, min_long(first + BLOCK_ROWS, depth),
-                     item % panels, j->own + thread_number() * j->own_floats, j->gW,
-                     j->x.out_pixel);
+        const long panel = item % panels;
+        sum_products(j, 0, patch_count(&j->x), first, min_long(first + BLOCK_ROWS, depth), panel,
+                     panel + 1, j->own + thread_number() * j->own_floats, j->gW, j->x.out_pixel);
     }
 }
 
