@@ -35,7 +35,7 @@ typedef struct {
 } job;
 
 /* Asks for what the next row of outputs reads, and where it is written, as much as this step reads
- * and writes: the processor does not foresee it when only a vector of each pixel is read at a time. */
+ * and writes: the processor does not foresee it, as a vector of each pixel is read at a time. */
 ALWAYS_INLINE void look_ahead(const job *j, const view *s, const float *out, const int columns,
                               long c)
 {
@@ -57,7 +57,8 @@ ALWAYS_INLINE void sum_taps(const job *j, const view *s, const int columns, cons
     look_ahead(j, s, j->out, columns, c);
 #pragma GCC unroll 4
     for (int i = 0; i < columns; i++) {
-        const float *start = j->bias ? j->bias : j->plus ? j->plus + s->out + i * s->out_step : NULL;
+        const float *plus = j->plus ? j->plus + s->out + i * s->out_step : NULL;
+        const float *start = j->bias ? j->bias : plus;
         sum[i] = start ? load_some(start + c, lanes) : (vec){0};
     }
     for (long row = 0; row < s->high; row++) {
@@ -140,7 +141,7 @@ ALWAYS_INLINE void do_columns(const job *j, const view *s, const int columns, co
 static void do_span(const job *j, view *s, long columns, float *gW)
 {
     const int slides = s->wide == 3 && s->x_step == s->x_tap;
-    for (long now; columns > 0; columns -= now, s->x += now * s->x_step, s->out += now * s->out_step) {
+    for (long now; columns > 0; columns -= now) {
         now = columns >= COLUMNS ? COLUMNS : 1;
         if (now == 1)
             do_columns(j, s, 1, 0, gW);
@@ -148,6 +149,8 @@ static void do_span(const job *j, view *s, long columns, float *gW)
             do_columns(j, s, COLUMNS, 1, gW);
         else
             do_columns(j, s, COLUMNS, 0, gW);
+        s->x += now * s->x_step;
+        s->out += now * s->out_step;
     }
 }
 

@@ -4,11 +4,11 @@
 #error "more cases are needed below"
 #endif
 
-/* The rows of a tile, and where their sums begin: NULL for 0. */
 typedef struct {
-    const float *a[TILE_ROWS], *start[TILE_ROWS];
-    float *c[TILE_ROWS];
-    long lanes; /* of the last vector of each row */
+    long row;           /* the first */
+    long lanes;         /* of the last vector of each row */
+    const float *start; /* of the sums: like c, or one row for all; NULL for 0 */
+    int start_rows;
     const float *next;
 } tile;
 
@@ -19,14 +19,18 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
 {
     vec sum[TILE_ROWS][TILE_VECTORS];
     const float *a[TILE_ROWS], *next = t->next;
+    long c[TILE_ROWS];
     const long a_depth = transposed ? m->a_depth : 1, b_depth = m->b_depth;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-        a[r] = transposed ? t->a[0] + r : t->a[r];
+        const long row = t->row + r;
+        a[r] = m->a + (transposed ? row : m->places ? m->places[row].a : row * m->a_row);
+        c[r] = m->places ? m->places[row].c : row * m->c_row;
+        const float *start = t->start + (t->start_rows ? c[r] : 0);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             const long lanes = v < vectors - 1 ? LANES : t->lanes;
-            sum[r][v] = t->start[r] ? load_some(t->start[r] + v * LANES, lanes) : (vec){0};
+            sum[r][v] = t->start ? load_some(start + v * LANES, lanes) : (vec){0};
         }
     }
     for (const run *part = m->runs; part < m->runs + m->run_count; part++) {
@@ -55,7 +59,7 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
-            store_some(t->c[r] + v * LANES, sum[r][v], v < vectors - 1 ? LANES : t->lanes);
+            store_some(m->c + c[r] + v * LANES, sum[r][v], v < vectors - 1 ? LANES : t->lanes);
 }
 
 #define TILE(rows, vectors)                                                                        \
@@ -107,17 +111,14 @@ void multiply(const product *whole, long rows, long columns)
     const long vectors = ceil_div(columns, LANES);
     /* Rows are split evenly: two tiles of 5 are faster than one of 6 and one of 4. */
     const long tiles = ceil_div(rows, TILE_ROWS);
-    for (long i = 0; i < tiles; i++) {
-        const long first = rows * i / tiles, count = rows * (i + 1) / tiles - first;
-        tile t = {.lanes = m.places ? columns - (vectors - 1) * LANES : LANES};
-        t.next = (m.next ? m.next : m.b) + i * depth * (64 / (long)sizeof(float));
-        for (long r = 0; r < count; r++) {
-            const long row = first + r;
-            const place at = m.places ? m.places[row] : (place){row * m.a_row, row * m.c_row};
-            t.a[r] = m.a + at.a;
-            t.c[r] = m.c + at.c;
-            t.start[r] = m.add ? t.c[r] : m.bias ? m.bias : m.plus ? m.plus + at.c : NULL;
-        }
+    tile t = {
+        .lanes = m.places ? columns - (vectors - 1) * LANES : LANES,
+        .start = m.add ? m.c : m.bias ? m.bias : m.plus, .start_rows = m.add || !m.bias,
+        .next = m.next ? m.next : m.b,
+    };
+    for (long i = 0; i < tiles; i++, t.next += depth * (64 / (long)sizeof(float))) {
+        t.row = rows * i / tiles;
+        const long count = rows * (i + 1) / tiles - t.row;
         if (m.a_depth == 1)
             multiply_rows(&m, &t, count, vectors);
         else

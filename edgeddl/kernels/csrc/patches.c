@@ -36,7 +36,8 @@ span span_from(const axis *a, long first)
     const long pixel = a->origin + first * a->step; /* seen through tap 0 */
     span s = {first, first + 1, 0, 0};
     const long from = pixel < 0 ? ceil_div(-pixel, a->tap_step) : 0;
-    const long to = pixel < a->pixels ? min_long(ceil_div(a->pixels - pixel, a->tap_step), a->taps) : 0;
+    const long left = max_long(a->pixels - pixel, 0);
+    const long to = min_long(ceil_div(left, a->tap_step), a->taps);
     if (from >= to)
         return s;
     /* How many outputs until the last tap leaves the image, or the one before the first enters. */
@@ -47,7 +48,8 @@ span span_from(const axis *a, long first)
     return s;
 }
 
-span *all_spans(const axis *a, long *count)
+/* All spans of an axis; the caller frees them. NULL if there is no memory. */
+static span *all_spans(const axis *a, long *count)
 {
     span *spans = malloc((size_t)max_long(a->outputs, 1) * sizeof(span));
     *count = 0;
@@ -136,8 +138,8 @@ static const float *find_source(block *b, long group, const span *row)
     const float *source = p->source + group * p->group * image;
     if (!p->before.scale || !b->run_count)
         return source;
-    const long from = b->places[0].a / line;
-    const long to = b->places[b->count - 1].a / line + (row->to - 1 - row->from) * p->y.tap_step + 1;
+    const long from = b->places[0].a / line, last = b->places[b->count - 1].a / line;
+    const long to = last + (row->to - 1 - row->from) * p->y.tap_step + 1;
     if (b->known_group != group)
         b->known_group = group, b->known_from = b->known_to = from;
     if (from < b->known_from)

@@ -14,7 +14,7 @@
 typedef struct {
     long pixels, outputs, taps;
     long origin, step, tap_step;
-    long window_first, window_step; /* tap t is the window's number window_first + t * window_step */
+    long window_first, window_step; /* tap t is the window's tap window_first + t * window_step */
     long place, place_step;         /* output o lies at place + o * place_step */
 } axis;
 
@@ -32,9 +32,6 @@ axis gradient_axis(long pixels, long outputs, long window, long stride, long pad
 
 /* The span that begins with output `first`. */
 span span_from(const axis *a, long first);
-
-/* All spans of an axis; the caller frees them. NULL if there is no memory. */
-span *all_spans(const axis *a, long *count);
 
 typedef struct {
     const float *source; /* [images][y.pixels][x.pixels], `pixel` numbers each, c of them seen */
