@@ -7,19 +7,17 @@
 
 #include "patches.h"
 
-enum { BLOCK_ROWS = 96 };       /* patches at a time */
-enum { BLOCK_DEPTH = 256 };     /* rows of the gradient at a time: they stay in the L2 cache */
-/* Rows a multiple of 4 KB apart would all fall into the same few lines of the first-level cache. */
-enum { PADDING = 16 };
-enum { LARGEST_OWN = 1 << 16 }; /* numbers of a gradient that each thread has for itself */
+enum { BLOCK_ROWS = 512 };      /* rows of the gradient at a time: they stay in the L2 cache */
+enum { LARGEST_OWN = 1 << 17 }; /* numbers of a gradient that each thread has for itself */
 
 typedef struct {
     patches x;
     const float *gy;
     float *gW;
-    long k, k_all; /* of this group, of all */
-    float *own;    /* workspace of the parts, or of the threads, own_floats each */
+    long k;         /* of this group; of all: x.out_pixel */
+    float *own;     /* workspace of the parts, or of the threads, own_floats each */
     long own_floats;
+    run *runs;
     int private;
 } job;
 
@@ -27,31 +25,55 @@ static long panel_count(const job *j) { return ceil_div(j->k, TILE_COLUMNS); }
 
 static long own_row(const job *j) { return round_up(j->k, LANES); }
 
-/* Patches from .. to; panels panel_from .. panel_to of the pieces first .. end. */
-static void sum_products(const job *j, long from, long to, long first, long end, long panel_from,
-                         long panel_to, float *memory, float *sums, long sums_row)
+/* The patches of a block as the depth of a product: those side by side are a run. They meet rows of
+ * gy, or of a packed panel of it. */
+static long find_depth(const block *b, int packed, run *runs)
 {
-    const long depth = chunk_depth(&j->x, first, end), blocks = ceil_div(to - from, BLOCK_ROWS);
-    const long row = depth + PADDING;
-    float *gathered = memory, *packed = memory + BLOCK_ROWS * (BLOCK_DEPTH + PADDING);
-    for (long block = 0; block < blocks; block++) {
-        const long patch = from + (to - from) * block / blocks;
-        const long rows = from + (to - from) * (block + 1) / blocks - patch;
-        gather(&j->x, patch, rows, first, end, gathered, row);
-        for (long panel = panel_from; panel < panel_to; panel++) {
-            const long column = panel * TILE_COLUMNS;
-            const long columns = min_long(j->k - column, TILE_COLUMNS);
-            for (long i = 0; i < rows; i++)
-                memcpy(packed + i * TILE_COLUMNS, j->gy + (patch + i) * j->k_all + column,
+    const long step = b->p->x.step * b->p->pixel, out = b->p->out_pixel;
+    long count = 0;
+    for (long i = 0; i < b->count; i++) {
+        const place *at = b->places + i;
+        if (i && at->a == at[-1].a + step && at->c == at[-1].c + out)
+            runs[count - 1].depth++;
+        else
+            runs[count++] = (run){at->a, packed ? i : at->c / out, 1};
+    }
+    return count;
+}
+
+/* Products of patches patch_from .. patch_to, numbers first .. end of each, with panels of gy. */
+static void sum_products(const job *j, long patch_from, long patch_to, long first, long end,
+                         long panel_from, long panel_to, float *memory, float *sums, long sums_row)
+{
+    const int pack = j->x.out_pixel != TILE_COLUMNS; /* otherwise gy is a panel itself */
+    const long to = min_long(panel_to * TILE_COLUMNS, j->k), thread = thread_number();
+    float *packed = memory, *normalized = packed + BLOCK_PATCHES * TILE_COLUMNS;
+    run depth[BLOCK_PATCHES];
+    block b;
+    for (long row = first; row < end; row++)
+        for (long k = panel_from * TILE_COLUMNS; k < to; k++)
+            sums[row * sums_row + k] = 0;
+    start_walk(&b, &j->x, patch_from, patch_to, j->runs + thread * most_runs(&j->x), normalized);
+    while (next_block(&b)) {
+        product m = {
+            .runs = depth, .run_count = find_depth(&b, pack, depth),
+            .a_row = 1, .a_depth = j->x.x.step * j->x.pixel,
+            .b = pack ? packed : j->gy + b.out, .b_depth = TILE_COLUMNS,
+            .c_row = sums_row, .add = 1,
+        };
+        for (long column = panel_from * TILE_COLUMNS; column < to; column += TILE_COLUMNS) {
+            const long columns = min_long(to - column, TILE_COLUMNS);
+            for (long i = 0; pack && i < b.count; i++)
+                memcpy(packed + i * TILE_COLUMNS, j->gy + b.out + b.places[i].c + column,
                        (size_t)columns * sizeof(float));
-            const product m = {
-                .depth = rows,
-                .a = gathered, .a_row = 1, .a_depth = row,
-                .b = packed, .b_depth = TILE_COLUMNS,
-                .c = sums + column, .c_row = sums_row,
-                .add = block > 0,
-            };
-            multiply(&m, depth, columns);
+            for (const run *seen = b.runs; seen < b.runs + b.run_count; seen++) {
+                const long row = max_long(seen->b, first);
+                const long rows = min_long(seen->b + seen->depth, end) - row;
+                m.a = b.source + seen->a + row - seen->b;
+                m.c = sums + row * sums_row + column;
+                if (rows > 0)
+                    multiply(&m, rows, columns);
+            }
         }
     }
 }
@@ -59,79 +81,73 @@ static void sum_products(const job *j, long from, long to, long first, long end,
 static void sum_own_patches(void *context, int part, int parts)
 {
     const job *j = context;
-    const long count = patch_count(&j->x), row = own_row(j);
-    float *sums = j->own + part * j->own_floats, *memory = sums + j->x.depth * row;
-    for (long first = 0, end, depth = 0; first < j->x.count; first = end) {
-        end = chunk_end(&j->x, first, BLOCK_DEPTH);
-        sum_products(j, share(count, part, parts), share(count, part + 1, parts), first, end, 0,
-                     panel_count(j), memory, sums + depth * row, row);
-        depth += chunk_depth(&j->x, first, end);
-    }
+    const long count = patch_count(&j->x), depth = patch_depth(&j->x), row = own_row(j);
+    float *sums = j->own + part * j->own_floats;
+    sum_products(j, share(count, part, parts), share(count, part + 1, parts), 0, depth, 0,
+                 panel_count(j), sums + depth * row, sums, row);
 }
 
 static void add_up(const job *j, int parts)
 {
-    for (long row = 0; row < j->x.depth; row++)
+    for (long row = 0; row < patch_depth(&j->x); row++)
         for (int part = 0; part < parts; part++) {
             const float *sums = j->own + part * j->own_floats + row * own_row(j);
-            float *gW = j->gW + row * j->k_all;
+            float *gW = j->gW + row * j->x.out_pixel;
             for (long k = 0; k < j->k; k++)
                 gW[k] = part ? gW[k] + sums[k] : sums[k];
         }
 }
 
-/* Chunks and panels are counted together; a part takes its share of them, in order. */
+/* Blocks of rows and panels are counted together; a part takes its share of them. */
 static void compute_own_panels(void *context, int part, int parts)
 {
     const job *j = context;
-    const long panels = panel_count(j);
-    long chunks = 0;
-    for (long first = 0; first < j->x.count; first = chunk_end(&j->x, first, BLOCK_DEPTH))
-        chunks++;
-    const long from = share(chunks * panels, part, parts);
-    const long to = share(chunks * panels, part + 1, parts);
-    for (long first = 0, end, chunk = 0, depth = 0; first < j->x.count; first = end, chunk++) {
-        end = chunk_end(&j->x, first, BLOCK_DEPTH);
-        const long panel_from = max_long(from - chunk * panels, 0);
-        const long panel_to = min_long(to - chunk * panels, panels);
-        if (panel_from < panel_to)
-            sum_products(j, 0, patch_count(&j->x), first, end, panel_from, panel_to,
-                         j->own + thread_number() * j->own_floats, j->gW + depth * j->k_all,
-                         j->k_all);
-        depth += chunk_depth(&j->x, first, end);
+    const long panels = panel_count(j), depth = patch_depth(&j->x);
+    const long items = panels * ceil_div(depth, BLOCK_ROWS);
+    for (long item = share(items, part, parts); item < share(items, part + 1, parts); item++) {
+        const long first = item / panels * BLOCK_ROWS;
+        const long panel = item % panels;
+        sum_products(j, 0, patch_count(&j->x), first, min_long(first + BLOCK_ROWS, depth), panel,
+                     panel + 1, j->own + thread_number() * j->own_floats, j->gW, j->x.out_pixel);
     }
 }
 
 static int compute(job *j)
 {
-    const long rows = patch_count(&j->x), sums = j->x.depth * own_row(j);
-    j->private = j->k % LANES != 0 || sums <= LARGEST_OWN;
-    const int parts = j->private ? sums_for(rows, sums)
-                                 : sums_for(panel_count(j) * ceil_div(j->x.depth, BLOCK_DEPTH),
-                                            rows * BLOCK_DEPTH * TILE_COLUMNS);
-    j->own_floats = BLOCK_ROWS * (BLOCK_DEPTH + PADDING + TILE_COLUMNS) + (j->private ? sums : 0);
-    j->own_floats = round_up(j->own_floats, 16);
-    j->own = workspace((size_t)(thread_count() * j->own_floats));
-    if (!j->own)
-        return OUT_OF_MEMORY;
-    run_parts(j->private ? sum_own_patches : compute_own_panels, j, parts);
-    if (j->private)
-        add_up(j, parts);
-    return DONE;
+    const long rows = patch_count(&j->x), depth = patch_depth(&j->x), sums = depth * own_row(j);
+    int result = OUT_OF_MEMORY;
+    if (open_patches(&j->x)) {
+        j->private = j->k % LANES != 0 || sums <= LARGEST_OWN;
+        const int parts = j->private ? sums_for(rows, sums)
+                                     : sums_for(panel_count(j) * ceil_div(depth, BLOCK_ROWS),
+                                                rows * BLOCK_ROWS * TILE_COLUMNS);
+        j->own_floats = round_up((j->private ? sums : 0) + BLOCK_PATCHES * TILE_COLUMNS +
+                                 normalized_floats(&j->x), 16);
+        j->own = workspace((size_t)(thread_count() * j->own_floats));
+        j->runs = malloc((size_t)(thread_count() * most_runs(&j->x)) * sizeof(run));
+        if (j->own && j->runs) {
+            run_parts(j->private ? sum_own_patches : compute_own_panels, j, parts);
+            if (j->private)
+                add_up(j, parts);
+            result = DONE;
+        }
+        free(j->runs);
+    }
+    close_patches(&j->x);
+    return result;
 }
 
-int direct_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
+int direct_weight_gradient(const conv *s, const float *x, prologue before, const float *gy,
                            float *gW)
 {
-    const long k = shape->k / shape->groups;
+    const long k = s->k / s->groups;
     int result = DONE;
-    for (long group = 0; group < shape->groups && result == DONE; group++) {
+    for (long group = 0; group < s->groups && result == DONE; group++) {
         job j = {
-            .x = input_patches(shape, x, before, group, BLOCK_DEPTH),
-            .gy = gy + group * k, .gW = gW + group * k, .k = k, .k_all = shape->k,
+            .x = input_patches(s, x, before, group),
+            .gy = gy + group * k, .gW = gW + group * k, .k = k,
         };
-        result = j.x.pieces ? compute(&j) : OUT_OF_MEMORY;
-        free(j.x.pieces);
+        result = compute(&j);
     }
     return result;
 }

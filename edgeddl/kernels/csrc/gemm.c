@@ -4,10 +4,68 @@
 #error "more cases are needed below"
 #endif
 
+typedef struct {
+    long row;           /* the first */
+    long lanes;         /* of the last vector of each row */
+    const float *start; /* of the sums: like c, or one row for all; NULL for 0 */
+    int start_rows;
+    const float *next;
+} tile;
+
+/* `rows` by `vectors` accumulators stay in registers over the whole depth. Both are constants where
+ * this is inlined. Rows of a transposed matrix are adjacent numbers. */
+ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows, const int vectors,
+                                 const int transposed)
+{
+    vec sum[TILE_ROWS][TILE_VECTORS];
+    const float *a[TILE_ROWS], *next = t->next;
+    long c[TILE_ROWS];
+    const long a_depth = transposed ? m->a_depth : 1, b_depth = m->b_depth;
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        const long row = t->row + r;
+        a[r] = m->a + (transposed ? row : m->places ? m->places[row].a : row * m->a_row);
+        c[r] = m->places ? m->places[row].c : row * m->c_row;
+        const float *start = t->start + (t->start_rows ? c[r] : 0);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            const long lanes = v < vectors - 1 ? LANES : t->lanes;
+            sum[r][v] = t->start ? load_some(start + v * LANES, lanes) : (vec){0};
+        }
+    }
+    for (const run *part = m->runs; part < m->runs + m->run_count; part++) {
+        const float *b = m->b + part->b * b_depth;
+        long at = part->a;
+#pragma GCC unroll 4
+        for (long d = 0; d < part->depth; d++) {
+            vec row[TILE_VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                row[v] = load(b + v * LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++) {
+                const vec number = splat(a[r][at]);
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                    sum[r][v] += number * row[v];
+            }
+            __builtin_prefetch(next, 0, 2);
+            next += 64 / sizeof(float);
+            at += a_depth;
+            b += b_depth;
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            store_some(m->c + c[r] + v * LANES, sum[r][v], v < vectors - 1 ? LANES : t->lanes);
+}
+
 #define TILE(rows, vectors)                                                                        \
     case rows:                                                                                     \
         if (rows <= TILE_ROWS && vectors <= TILE_VECTORS)                                          \
-            multiply_tile(m, rows, vectors, a_row, a_depth);                                       \
+            multiply_tile(m, t, rows, vectors, transposed);                                        \
         return;
 
 #define TILES(vectors)                                                                             \
@@ -16,7 +74,8 @@
         TILE(4, vectors) TILE(5, vectors) TILE(6, vectors)                                         \
     }
 
-ALWAYS_INLINE void choose_tile(const product *m, int rows, int vectors, long a_row, long a_depth)
+ALWAYS_INLINE void choose_tile(const product *m, const tile *t, long rows, long vectors,
+                               int transposed)
 {
     switch (vectors) {
     case 1:
@@ -30,32 +89,39 @@ ALWAYS_INLINE void choose_tile(const product *m, int rows, int vectors, long a_r
     }
 }
 
-static void multiply_rows(const product *m, int rows, int vectors)
+static void multiply_rows(const product *m, const tile *t, long rows, long vectors)
 {
-    choose_tile(m, rows, vectors, m->a_row, 1);
+    choose_tile(m, t, rows, vectors, 0);
 }
 
-static void multiply_transposed_rows(const product *m, int rows, int vectors)
+static void multiply_transposed_rows(const product *m, const tile *t, long rows, long vectors)
 {
-    choose_tile(m, rows, vectors, 1, m->a_depth);
+    choose_tile(m, t, rows, vectors, 1);
 }
 
-void multiply(const product *m, long rows, long columns)
+void multiply(const product *whole, long rows, long columns)
 {
+    product m = *whole;
+    const run one = {0, 0, m.depth};
+    if (!m.runs)
+        m.runs = &one, m.run_count = 1;
+    long depth = 0;
+    for (long i = 0; i < m.run_count; i++)
+        depth += m.runs[i].depth;
+    const long vectors = ceil_div(columns, LANES);
     /* Rows are split evenly: two tiles of 5 are faster than one of 6 and one of 4. */
     const long tiles = ceil_div(rows, TILE_ROWS);
-    const int vectors = (int)ceil_div(columns, LANES);
-    for (long tile = 0; tile < tiles; tile++) {
-        const long first = rows * tile / tiles, next = rows * (tile + 1) / tiles;
-        product part = *m;
-        if (!part.next)
-            part.next = part.b;
-        part.a += first * m->a_row;
-        part.c += first * m->c_row;
-        part.next += tile * m->depth * (64 / (long)sizeof(float));
-        if (m->a_depth == 1)
-            multiply_rows(&part, (int)(next - first), vectors);
+    tile t = {
+        .lanes = m.places ? columns - (vectors - 1) * LANES : LANES,
+        .start = m.add ? m.c : m.bias ? m.bias : m.plus, .start_rows = m.add || !m.bias,
+        .next = m.next ? m.next : m.b,
+    };
+    for (long i = 0; i < tiles; i++, t.next += depth * (64 / (long)sizeof(float))) {
+        t.row = rows * i / tiles;
+        const long count = rows * (i + 1) / tiles - t.row;
+        if (m.a_depth == 1)
+            multiply_rows(&m, &t, count, vectors);
         else
-            multiply_transposed_rows(&part, (int)(next - first), vectors);
+            multiply_transposed_rows(&m, &t, count, vectors);
     }
 }

@@ -2,14 +2,25 @@
  *
  *   c[row][column] (+)= sum over depth of  a[row][depth] * b[depth][column]
  *
- * Rows of b are contiguous and padded to whole vectors. a is read number by number, so that its
- * strides are free: with (a_row, a_depth) = (stride, 1) it is a matrix, with (1, stride) a
- * transposed one. There is no packing of a and no BLAS: operands are blocked by the callers.
+ * Rows of b are contiguous and padded to whole vectors. a is read number by number, so that it may
+ * lie anywhere: with (a_row, a_depth) = (stride, 1) it is a matrix, with (1, stride) a transposed
+ * one; `runs` and `places` make it a matrix that nobody has laid out, as the patches of an image.
+ * There is no packing of a and no BLAS: operands are blocked by the callers.
  */
 #ifndef EDGEDDL_GEMM_H
 #define EDGEDDL_GEMM_H
 
 #include "simd.h"
+
+/* A part of the depth: where its numbers begin in a row of a; which rows of b they meet. */
+typedef struct {
+    long a, b, depth;
+} run;
+
+/* Where a row begins in a, and in c. */
+typedef struct {
+    long a, c;
+} place;
 
 typedef struct {
     long depth;
@@ -21,45 +32,11 @@ typedef struct {
     long c_row;
     int add; /* to what is in c */
     const float *next; /* what the next product reads as b: asked for, line by line, meanwhile */
+    const run *runs; /* if given, instead of depth */
+    long run_count;
+    const place *places; /* if given, instead of a_row and c_row; no column too many is written */
+    const float *bias, *plus; /* a row, a matrix like c: added, if given */
 } product;
-
-/* One tile: `rows` by `vectors` accumulators stay in registers over the whole depth. Both are
- * constants where this is inlined, and so is one of the strides of a. */
-ALWAYS_INLINE void multiply_tile(const product *m, const int rows, const int vectors,
-                                 const long a_row, const long a_depth)
-{
-    vec sum[TILE_ROWS][TILE_VECTORS];
-    const float *a = m->a, *b = m->b, *next = m->next;
-    const long b_depth = m->b_depth;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            sum[r][v] = m->add ? load(m->c + r * m->c_row + v * LANES) : (vec){0};
-#pragma GCC unroll 4
-    for (long d = 0; d < m->depth; d++) {
-        vec row[TILE_VECTORS];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            row[v] = load(b + v * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            const vec number = splat(a[r * a_row]);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] += number * row[v];
-        }
-        __builtin_prefetch(next, 0, 2);
-        next += 64 / sizeof(float);
-        a += a_depth;
-        b += b_depth;
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            store(m->c + r * m->c_row + v * LANES, sum[r][v]);
-}
 
 /* Any number of rows, up to TILE_COLUMNS columns; one stride of a is 1. c is written in whole
  * vectors. */

@@ -2,127 +2,200 @@
 
 #include <stdlib.h>
 
-void add_taps(patches *p, long y, long x, long tap, long taps, long c, long most)
+enum { GROUP_PATCHES = 1024 }; /* so that also the classes of corners fill tiles */
+
+axis forward_axis(long pixels, long outputs, long window, long stride, long padding, long dilation)
 {
-    if (taps > 1 && taps * c <= most) {
-        p->pieces[p->count++] = (piece){y, x, taps, 0, c, tap};
-    } else
-        for (long t = 0; t < taps; t++)
-            for (long first = 0; first < c; first += most)
-                p->pieces[p->count++] =
-                    (piece){y, x + t, 1, first, min_long(c - first, most), tap + t};
-    p->depth += taps * c;
+    return (axis){pixels, outputs, window, -padding, stride, dilation, 0, 1, 0, 1};
 }
 
-long chunk_end(const patches *p, long first, long most)
+axis gradient_axis(long pixels, long outputs, long window, long stride, long padding, long dilation,
+                   long phase)
 {
-    long end = first, depth = 0;
-    while (end < p->count && (end == first || depth + piece_depth(p->pieces + end) <= most))
-        depth += piece_depth(p->pieces + end++);
-    return end;
-}
-
-long chunk_depth(const patches *p, long first, long end)
-{
-    long depth = 0;
-    for (; first < end; first++)
-        depth += piece_depth(p->pieces + first);
-    return depth;
-}
-
-static void copy(const float *from, long count, float *to)
-{
-    long i = 0;
-    for (; i + LANES <= count; i += LANES)
-        store(to + i, load(from + i));
-    for (; i < count; i++)
-        to[i] = from[i];
-}
-
-static void copy_normalized(const patches *p, const piece *piece, const float *from, long pixels,
-                            float *to)
-{
-    for (long i = 0; i < pixels; i++)
-        for (long c = 0; c < piece->count; c += LANES) {
-            const long at = piece->c + c, lanes = piece->count - c;
-            const vec scale = load_some(p->before.scale + at, lanes);
-            const vec shift = load_some(p->before.shift + at, lanes);
-            const vec x = load_some(from + i * p->pixel + c, lanes);
-            store_some(to + i * piece->count + c, normalize(x, scale, shift), lanes);
+    /* Through tap i of its window gy's output o saw pixel o * stride + i * dilation - padding: of
+     * this phase if (phase + padding - i * dilation) is a multiple of the stride. */
+    long first = -1, last = -1, taps = 0;
+    for (long i = 0; i < window; i++)
+        if ((phase + padding - i * dilation) % stride == 0) {
+            first = taps ? first : i;
+            last = i;
+            taps++;
         }
-}
-
-static void clear(float *to, long count)
-{
-    if (count > 0)
-        memset(to, 0, (size_t)count * sizeof(float));
-}
-
-static void gather_piece(const patches *p, const piece *piece, long image, long y, long x,
-                         float *to)
-{
-    const long row = y * p->step_y + piece->y, column = x * p->step_x + piece->x;
-    const long inside_first = max_long(column, 0);
-    const long inside = min_long(column + piece->pixels, p->w) - inside_first;
-    if (row < 0 || row >= p->h || inside <= 0) {
-        clear(to, piece_depth(piece));
-        return;
-    }
-    const long before = (inside_first - column) * piece->count;
-    const float *from = p->source + ((image * p->h + row) * p->w + inside_first) * p->pixel;
-    clear(to, before);
-    if (p->before.scale)
-        copy_normalized(p, piece, from + piece->c, inside, to + before);
-    else
-        copy(from + piece->c, inside * piece->count, to + before);
-    clear(to + before + inside * piece->count, piece_depth(piece) - before - inside * piece->count);
-}
-
-void gather(const patches *p, long patch, long rows, long first, long end, float *matrix,
-            long stride)
-{
-    long x = patch % p->wide, y = patch / p->wide % p->high, image = patch / p->wide / p->high;
-    for (long row = 0; row < rows; row++) {
-        float *to = matrix + row * stride;
-        for (long i = first; i < end; i++) {
-            gather_piece(p, p->pieces + i, image, y, x, to);
-            to += piece_depth(p->pieces + i);
-        }
-        if (++x == p->wide) {
-            x = 0;
-            if (++y == p->high) {
-                y = 0;
-                image++;
-            }
-        }
-    }
-}
-
-int is_plain(const patches *p)
-{
-    int plain = p->step_y == 1 && p->step_x == 1 && p->high == p->h && p->wide == p->w;
-    for (const piece *i = p->pieces; i < p->pieces + p->count; i++)
-        plain = plain && i->pixels == 1 && i->y == 0 && i->x == 0;
-    return plain && !p->before.scale;
-}
-
-patches input_patches(const conv *s, const float *x, prologue before, long group, long most)
-{
-    const long c = s->c / s->groups, pieces = s->kh * s->kw * ceil_div(c, most);
-    patches p = {
-        .source = x + group * c, .h = s->h, .w = s->w, .pixel = s->c, .before = before,
-        .images = s->n, .high = s->out_h, .wide = s->out_w, .step_y = s->sy, .step_x = s->sx,
-        .pieces = malloc((size_t)pieces * sizeof(piece)),
+    const long apart = taps > 1 ? (last - first) / (taps - 1) : 1;
+    return (axis){
+        .pixels = outputs, .outputs = ceil_div(pixels - phase, stride), .taps = taps,
+        .origin = taps ? (phase + padding - last * dilation) / stride : 0, .step = 1,
+        .tap_step = taps > 1 ? apart * dilation / stride : 1,
+        .window_first = last, .window_step = -apart,
+        .place = phase, .place_step = stride,
     };
+}
+
+span span_from(const axis *a, long first)
+{
+    const long pixel = a->origin + first * a->step; /* seen through tap 0 */
+    span s = {first, first + 1, 0, 0};
+    const long from = pixel < 0 ? ceil_div(-pixel, a->tap_step) : 0;
+    const long left = max_long(a->pixels - pixel, 0);
+    const long to = min_long(ceil_div(left, a->tap_step), a->taps);
+    if (from >= to)
+        return s;
+    /* How many outputs until the last tap leaves the image, or the one before the first enters. */
+    const long last = (a->pixels - 1 - pixel - (to - 1) * a->tap_step) / a->step + 1;
+    const long enter = from ? ceil_div(-pixel - (from - 1) * a->tap_step, a->step) : last;
+    s.end = min_long(first + min_long(last, enter), a->outputs);
+    s.from = from, s.to = to;
+    return s;
+}
+
+/* All spans of an axis; the caller frees them. NULL if there is no memory. */
+static span *all_spans(const axis *a, long *count)
+{
+    span *spans = malloc((size_t)max_long(a->outputs, 1) * sizeof(span));
+    *count = 0;
+    for (long first = 0; spans && first < a->outputs; first = spans[(*count)++].end)
+        spans[*count] = span_from(a, first);
+    return spans;
+}
+
+patches input_patches(const conv *s, const float *x, prologue before, long group)
+{
+    const long c = s->c / s->groups;
     if (before.scale)
-        p.before = (prologue){before.scale + group * c, before.shift + group * c};
-    if (!p.pieces)
-        return p;
-    for (long i = 0; i < s->kh; i++)
-        if (s->dx == 1 && s->groups == 1)
-            add_taps(&p, i * s->dy - s->ph, -s->pw, i * s->kw, s->kw, c, most);
-        else
-            for (long j = 0; j < s->kw; j++)
-                add_taps(&p, i * s->dy - s->ph, j * s->dx - s->pw, i * s->kw + j, 1, c, most);
-    return p;
+        before = (prologue){before.scale + group * c, before.shift + group * c};
+    return (patches){
+        .source = x + group * c, .images = s->n, .pixel = s->c, .c = c, .before = before,
+        .y = forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy),
+        .x = forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx),
+        .out_h = s->out_h, .out_w = s->out_w, .out_pixel = s->k,
+    };
+}
+
+int open_patches(patches *p)
+{
+    p->rows = all_spans(&p->y, &p->row_count);
+    p->columns = all_spans(&p->x, &p->column_count);
+    p->group = ceil_div(GROUP_PATCHES, max_long(p->y.outputs * p->x.outputs, 1));
+    p->group = min_long(p->group, max_long(p->images, 1));
+    return p->rows && p->columns;
+}
+
+void close_patches(patches *p)
+{
+    free(p->rows);
+    free(p->columns);
+}
+
+/* Whether the taps of a row see numbers that are adjacent. */
+static int has_long_runs(const patches *p) { return p->x.tap_step == 1 && p->pixel == p->c; }
+
+long most_runs(const patches *p)
+{
+    const long rows = p->y.taps, taps = p->x.taps;
+    return max_long(has_long_runs(p) ? rows * ceil_div(taps * p->c, BLOCK_DEPTH)
+                                     : rows * taps * ceil_div(p->c, BLOCK_DEPTH), 1);
+}
+
+static void find_runs(block *b, const span *row, const span *column)
+{
+    const patches *p = b->p;
+    const long together = has_long_runs(p) ? column->to - column->from : 1;
+    b->run_count = 0;
+    for (long i = row->from; i < row->to; i++)
+        for (long j = column->from; j < column->to; j += together) {
+            const long y = (i - row->from) * p->y.tap_step, x = (j - column->from) * p->x.tap_step;
+            const long from = (y * p->x.pixels + x) * p->pixel, number = (i * p->x.taps + j) * p->c;
+            for (long d = 0; d < together * p->c; d += BLOCK_DEPTH)
+                b->runs[b->run_count++] =
+                    (run){from + d, number + d, min_long(together * p->c - d, BLOCK_DEPTH)};
+        }
+}
+
+long normalized_floats(const patches *p)
+{
+    return p->before.scale ? p->group * p->y.pixels * p->x.pixels * p->pixel : 0;
+}
+
+/* Rows from .. to of the group's images, one image after the other. */
+static void normalize_rows(block *b, const float *source, long from, long to)
+{
+    const patches *p = b->p;
+    for (long pixel = from * p->x.pixels; pixel < to * p->x.pixels; pixel++)
+        for (long c = 0; c < p->c; c += LANES) {
+            const long at = pixel * p->pixel + c, lanes = p->c - c;
+            const vec scale = load_some(p->before.scale + c, lanes);
+            const vec shift = load_some(p->before.shift + c, lanes);
+            const vec x = load_some(source + at, lanes);
+            store_some(b->normalized + at, normalize(x, scale, shift), lanes);
+        }
+}
+
+/* The group's images, normalised if that is asked for as far as this block sees them. */
+static const float *find_source(block *b, long group, const span *row)
+{
+    const patches *p = b->p;
+    const long image = p->y.pixels * p->x.pixels * p->pixel, line = p->x.pixels * p->pixel;
+    const float *source = p->source + group * p->group * image;
+    if (!p->before.scale || !b->run_count)
+        return source;
+    const long from = b->places[0].a / line, last = b->places[b->count - 1].a / line;
+    const long to = last + (row->to - 1 - row->from) * p->y.tap_step + 1;
+    if (b->known_group != group)
+        b->known_group = group, b->known_from = b->known_to = from;
+    if (from < b->known_from)
+        normalize_rows(b, source, from, b->known_from);
+    if (to > b->known_to)
+        normalize_rows(b, source, b->known_to, to);
+    b->known_from = min_long(b->known_from, from), b->known_to = max_long(b->known_to, to);
+    return b->normalized;
+}
+
+static void find_places(block *b, const span *row, const span *column, long patch)
+{
+    const patches *p = b->p;
+    const axis *ay = &p->y, *ax = &p->x;
+    const long high = row->end - row->first, wide = column->end - column->first;
+    long x = patch % wide, y = patch / wide % high, image = patch / wide / high;
+    for (long i = 0; i < b->count; i++) {
+        const long oy = row->first + y, ox = column->first + x;
+        const long py = ay->origin + oy * ay->step + row->from * ay->tap_step;
+        const long px = ax->origin + ox * ax->step + column->from * ax->tap_step;
+        const long out_y = ay->place + oy * ay->place_step, out_x = ax->place + ox * ax->place_step;
+        b->places[i] = (place){((image * ay->pixels + py) * ax->pixels + px) * p->pixel,
+                               ((image * p->out_h + out_y) * p->out_w + out_x) * p->out_pixel};
+        if (++x == wide) {
+            x = 0;
+            if (++y == high)
+                y = 0, image++;
+        }
+    }
+}
+
+int next_block(block *b)
+{
+    const patches *p = b->p;
+    if (b->at == b->end)
+        return 0;
+    const long in_group = p->group * p->y.outputs * p->x.outputs;
+    const long group = b->at / in_group;
+    const long images = min_long(p->group, p->images - group * p->group);
+    long patch = b->at % in_group;
+    const span *row = p->rows, *column = p->columns;
+    for (;;) { /* of which class it is */
+        const long patches_of_class =
+            images * (row->end - row->first) * (column->end - column->first);
+        b->count = min_long(patches_of_class - patch, b->end - b->at);
+        if (patch < patches_of_class)
+            break;
+        patch -= patches_of_class;
+        if (++column == p->columns + p->column_count)
+            column = p->columns, row++;
+    }
+    b->count = ceil_div(b->count, ceil_div(b->count, BLOCK_PATCHES)); /* blocks of even size */
+    b->at += b->count;
+    find_runs(b, row, column);
+    find_places(b, row, column, patch);
+    b->source = find_source(b, group, row);
+    b->out = group * p->group * p->out_h * p->out_w * p->out_pixel;
+    return 1;
 }

@@ -1,51 +1,93 @@
-/* Patches: what a window shows of an image, gathered as the rows of a matrix. */
+/* Patches: what a window shows of an image, read where it lies.
+ *
+ * Patches near an edge see padding through some of their taps. These taps are left out: patches are
+ * taken class by class, those of a class seeing the image through the same taps. So nothing is
+ * copied or padded, and a patch is some runs of numbers that are adjacent in memory.
+ */
 #ifndef EDGEDDL_PATCHES_H
 #define EDGEDDL_PATCHES_H
 
 #include "convolution.h"
 
-/* Some adjacent pixels of a patch, and some of their channels: copied in one go. */
+/* One axis of a convolution, or of the gradient of its input. Through tap t output o sees pixel
+ * origin + o * step + t * tap_step. */
 typedef struct {
-    long y, x;      /* of the first pixel, relative to that of the patch */
-    long pixels;    /* side by side; more than one only with all channels */
-    long c, count;  /* first channel, and how many */
-    long tap;       /* of the window, of the first pixel; the others follow */
-} piece;
+    long pixels, outputs, taps;
+    long origin, step, tap_step;
+    long window_first, window_step; /* tap t is the window's tap window_first + t * window_step */
+    long place, place_step;         /* output o lies at place + o * place_step */
+} axis;
+
+/* Outputs first .. end see the same taps, from .. to. */
+typedef struct {
+    long first, end, from, to;
+} span;
+
+axis forward_axis(long pixels, long outputs, long window, long stride, long padding, long dilation);
+
+/* The gradient of x. Pixels of x that are alike modulo the stride see the same taps: each such
+ * phase is a convolution of gy with a part of the weights, turned by 180 degrees. */
+axis gradient_axis(long pixels, long outputs, long window, long stride, long padding, long dilation,
+                   long phase);
+
+/* The span that begins with output `first`. */
+span span_from(const axis *a, long first);
 
 typedef struct {
-    const float *source; /* [images][h][w], `pixel` numbers each */
-    long h, w, pixel;
+    const float *source; /* [images][y.pixels][x.pixels], `pixel` numbers each, c of them seen */
+    long images, pixel, c;
     prologue before;
-    long images, high, wide; /* patches */
-    long step_y, step_x;     /* how far they lie apart */
-    long count;              /* of pieces */
-    piece *pieces;
-    long depth; /* numbers of a patch */
+    axis y, x;
+    long out_h, out_w, out_pixel; /* where results, or their gradients, lie */
+    span *rows, *columns;
+    long row_count, column_count;
+    long group; /* images that are done together, class by class */
 } patches;
 
-ALWAYS_INLINE long piece_depth(const piece *p) { return p->pixels * p->count; }
+/* The patches of a convolution's input, of one group of channels. */
+patches input_patches(const conv *s, const float *x, prologue before, long group);
 
-ALWAYS_INLINE long patch_count(const patches *p) { return p->images * p->high * p->wide; }
+/* Completes the description; 0 if there is no memory. */
+int open_patches(patches *p);
+void close_patches(patches *p);
 
-/* Adds the taps of a window: pixels of a tap or, where they are adjacent, a row of taps in pieces
- * of at most `most` numbers each. */
-void add_taps(patches *p, long y, long x, long tap, long taps, long c, long most);
+ALWAYS_INLINE long patch_count(const patches *p)
+{
+    return p->images * p->y.outputs * p->x.outputs;
+}
 
-/* The pieces from `first` on that together have at most `most` numbers, but at least one: the end
- * of them; and how many numbers they have. */
-long chunk_end(const patches *p, long first, long most);
-long chunk_depth(const patches *p, long first, long end);
+ALWAYS_INLINE long patch_depth(const patches *p) { return p->y.taps * p->x.taps * p->c; }
 
-/* Pieces first .. end of `rows` patches from `patch` on, as rows `stride` numbers apart. */
-void gather(const patches *p, long patch, long rows, long first, long end, float *matrix,
-            long stride);
+enum { BLOCK_PATCHES = 192 }; /* at a time */
+enum { BLOCK_DEPTH = 512 };   /* numbers of each at a time: such a panel of weights stays in L2 */
 
-/* Whether the image itself is that matrix, `pixel` numbers a row: a window of one pixel, moved by
- * one. */
-int is_plain(const patches *p);
+/* Some patches of a class. A walk goes over all blocks of a range of patches. */
+typedef struct {
+    const float *source;         /* the images of the patches' group */
+    long out;                    /* where results of the group begin */
+    place places[BLOCK_PATCHES]; /* of the first number seen, in source; of the result */
+    long count;
+    run *runs; /* what is seen, and which numbers of a whole patch these are */
+    long run_count;
+    /* of the walk */
+    const patches *p;
+    long at, end;
+    float *normalized; /* the group's images, as far as rows known_from .. known_to */
+    long known_group, known_from, known_to;
+} block;
 
-/* The patches of a convolution's input, of one group. The caller frees the pieces, which are NULL
- * if there is no memory. */
-patches input_patches(const conv *shape, const float *x, prologue before, long group, long most);
+/* How many runs a block needs memory for, and how many floats, to normalise images. */
+long most_runs(const patches *p);
+long normalized_floats(const patches *p);
+
+ALWAYS_INLINE void start_walk(block *b, const patches *p, long from, long to, run *runs,
+                              float *normalized)
+{
+    b->p = p, b->at = from, b->end = to, b->runs = runs, b->normalized = normalized;
+    b->known_group = -1;
+}
+
+/* The next block; 0 if there is none. */
+int next_block(block *b);
 
 #endif
