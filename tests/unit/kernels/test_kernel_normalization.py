@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 from edgeddl import kernels
-from edgeddl.chainer_compat import F
 from edgeddl.kernels.layout import channels_last
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.reference import blocks
@@ -201,10 +202,13 @@ def test_native_kernels_write_over_what_they_may(implementation: Implementation)
     assert found.residual is not None and np.shares_memory(found.residual, y)
 
 
+@pytest.mark.skipif(find_spec("chainer") is None, reason="needs Chainer")
 @pytest.mark.filterwarnings("ignore:A batch with no more than one sample")
 @pytest.mark.parametrize("shape", [*SHAPES, (1, 6)])
 def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
     """Moving averages, of the unbiased variance; they do not change what is computed."""
+    from edgeddl.chainer_compat import F
+
     x = make(shape)[0]
     running, stock = (Running(*make(shape)[2:], 0.75) for _ in range(2))
     moments = kernels.batch_normalization_statistics(x)
