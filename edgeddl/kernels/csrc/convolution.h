@@ -27,7 +27,7 @@ typedef struct {
 
 ALWAYS_INLINE vec normalize(vec x, vec scale, vec shift) { return rectify(x * scale + shift); }
 
-/* The weights as the right-hand matrix of a product, in panels of TILE_COLUMNS columns.
+/* The weights as the right-hand matrix of a product, in panels of some columns.
  * Forward, its rows are input channels c and its columns output channels k; turned, for the
  * gradient of x, rows are k and columns c. */
 typedef struct {
@@ -42,8 +42,9 @@ ALWAYS_INLINE long weight_rows(const weights *w) { return w->turned ? w->k : w->
 ALWAYS_INLINE long weight_columns(const weights *w) { return w->turned ? w->c : w->k; }
 
 /* Rows first .. first + rows of one tap (position in the window) of the panel that begins at
- * `column`, as [rows][TILE_COLUMNS]; zeros beyond the last column. */
-void pack_weights(const weights *w, long tap, long first, long rows, long column, float *panel);
+ * `column`, as [rows][width]; zeros beyond the last column. */
+void pack_weights(const weights *w, long tap, long first, long rows, long column, long width,
+                  float *panel);
 
 /* 3 x 3 windows with stride 1 or 2, by Winograd's algorithm. */
 int winograd_fits(const conv *shape);

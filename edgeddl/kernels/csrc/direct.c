@@ -29,7 +29,8 @@ static void pack_panels(void *context, int part, int parts)
             for (long x = 0; x < ax->taps; x++, packed += c * TILE_COLUMNS) {
                 const long row = ay->window_first + y * ay->window_step;
                 const long column = ax->window_first + x * ax->window_step;
-                pack_weights(&j->w, row * j->kw + column, 0, c, panel * TILE_COLUMNS, packed);
+                pack_weights(&j->w, row * j->kw + column, 0, c, panel * TILE_COLUMNS, TILE_COLUMNS,
+                             packed);
             }
     }
 }

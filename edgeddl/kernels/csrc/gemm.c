@@ -99,29 +99,43 @@ static void multiply_transposed_rows(const product *m, const tile *t, long rows,
     choose_tile(m, t, rows, vectors, 1);
 }
 
-void multiply(const product *whole, long rows, long columns)
+/* Up to TILE_COLUMNS columns; returns what is to be asked for next. */
+static const float *multiply_columns(const product *m, long rows, long columns, const float *next)
 {
-    product m = *whole;
-    const run one = {0, 0, m.depth};
-    if (!m.runs)
-        m.runs = &one, m.run_count = 1;
     long depth = 0;
-    for (long i = 0; i < m.run_count; i++)
-        depth += m.runs[i].depth;
+    for (long i = 0; i < m->run_count; i++)
+        depth += m->runs[i].depth;
     const long vectors = ceil_div(columns, LANES);
     /* Rows are split evenly: two tiles of 5 are faster than one of 6 and one of 4. */
     const long tiles = ceil_div(rows, TILE_ROWS);
     tile t = {
-        .lanes = m.places ? columns - (vectors - 1) * LANES : LANES,
-        .start = m.add ? m.c : m.bias ? m.bias : m.plus, .start_rows = m.add || !m.bias,
-        .next = m.next ? m.next : m.b,
+        .lanes = m->places ? columns - (vectors - 1) * LANES : LANES,
+        .start = m->add ? m->c : m->bias ? m->bias : m->plus, .start_rows = m->add || !m->bias,
+        .next = next,
     };
     for (long i = 0; i < tiles; i++, t.next += depth * (64 / (long)sizeof(float))) {
         t.row = rows * i / tiles;
         const long count = rows * (i + 1) / tiles - t.row;
-        if (m.a_depth == 1)
-            multiply_rows(&m, &t, count, vectors);
+        if (m->a_depth == 1)
+            multiply_rows(m, &t, count, vectors);
         else
-            multiply_transposed_rows(&m, &t, count, vectors);
+            multiply_transposed_rows(m, &t, count, vectors);
+    }
+    return t.next;
+}
+
+void multiply(const product *whole, long rows, long columns)
+{
+    product m = *whole;
+    const run one = {0, 0, m.depth};
+    const float *next = m.next ? m.next : m.b;
+    if (!m.runs)
+        m.runs = &one, m.run_count = 1;
+    for (long column = 0; column < columns; column += TILE_COLUMNS) {
+        m.b = whole->b + column;
+        m.c = whole->c + column;
+        m.bias = whole->bias ? whole->bias + column : NULL;
+        m.plus = whole->plus ? whole->plus + column : NULL;
+        next = multiply_columns(&m, rows, min_long(columns - column, TILE_COLUMNS), next);
     }
 }

@@ -38,8 +38,7 @@ typedef struct {
     const float *bias, *plus; /* a row, a matrix like c: added, if given */
 } product;
 
-/* Any number of rows, up to TILE_COLUMNS columns; one stride of a is 1. c is written in whole
- * vectors. */
+/* Any number of rows and columns; one stride of a is 1. c is written in whole vectors. */
 void multiply(const product *m, long rows, long columns);
 
 #endif

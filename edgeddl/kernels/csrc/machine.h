@@ -42,4 +42,8 @@
 
 #define TILE_COLUMNS (TILE_VECTORS * LANES)
 
+/* Output channels that Winograd's algorithm computes at a time, one to four tiles: transformed
+ * inputs, which are larger than caches, are read so much less often. */
+#define PANEL_COLUMNS 64
+
 #endif

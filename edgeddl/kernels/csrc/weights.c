@@ -35,18 +35,19 @@ static void transpose(const float *a, long a_row, long rows, long columns, float
             b[c * b_row + r] = a[r * a_row + c];
 }
 
-void pack_weights(const weights *w, long tap, long first, long rows, long column, float *panel)
+void pack_weights(const weights *w, long tap, long first, long rows, long column, long width,
+                  float *panel)
 {
-    const long columns = min_long(weight_columns(w) - column, TILE_COLUMNS);
+    const long columns = min_long(weight_columns(w) - column, width);
     const float *source = w->W + tap * w->c * w->row;
     if (w->turned)
-        transpose(source + column * w->row + first, w->row, columns, rows, panel, TILE_COLUMNS);
+        transpose(source + column * w->row + first, w->row, columns, rows, panel, width);
     else
         for (long r = 0; r < rows; r++)
-            memcpy(panel + r * TILE_COLUMNS, source + (first + r) * w->row + column,
+            memcpy(panel + r * width, source + (first + r) * w->row + column,
                    (size_t)columns * sizeof(float));
-    if (columns < TILE_COLUMNS)
+    if (columns < width)
         for (long r = 0; r < rows; r++)
-            memset(panel + r * TILE_COLUMNS + columns, 0,
-                   (size_t)(TILE_COLUMNS - columns) * sizeof(float));
+            memset(panel + r * width + columns, 0,
+                   (size_t)(width - columns) * sizeof(float));
 }

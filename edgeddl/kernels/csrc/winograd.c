@@ -16,6 +16,9 @@ enum { FEWEST_TILES = 6 };         /* below, transforming the weights costs too 
 enum { LARGEST_KEPT = 128 * 128 }; /* c * k up to which U is made as a whole */
 enum { SHARED_DEPTH = 128 };       /* else: channels for which it is made at a time */
 
+/* Where a tile is narrower than a panel, the product runs down columns of U. */
+enum { WEIGHT_PADDING = PANEL_COLUMNS > TILE_COLUMNS ? PADDING : 0 };
+
 typedef struct forward forward;
 
 /* A way to make size x size outputs of one tile, LANES channels from k on, of the planes of M;
@@ -45,7 +48,7 @@ struct forward {
 
 static int plane_count(const forward *job) { return job->in->points * job->in->points; }
 
-static long panel_count(const forward *job) { return ceil_div(job->k, TILE_COLUMNS); }
+static long panel_count(const forward *job) { return ceil_div(job->k, PANEL_COLUMNS); }
 
 /* U for rows first .. first + rows of the panel that begins at `column`; packed has room for them
  * as they are. */
@@ -56,20 +59,21 @@ static void transform_weights(const forward *job, long first, long rows, long co
     const int taps = TAPS * TAPS;
     for (int tap = 0; tap < taps; tap++)
         pack_weights(w, w->turned ? taps - 1 - tap : tap, first, rows, column,
-                     packed + tap * rows * TILE_COLUMNS);
-    for (long i = 0; i < rows * TILE_COLUMNS; i += LANES) {
-        vec in[TAPS * TAPS], out[PLANES];
+                     PANEL_COLUMNS, packed + tap * rows * PANEL_COLUMNS);
+    for (long r = 0; r < rows; r++)
+        for (long k = 0; k < PANEL_COLUMNS; k += LANES) {
+            vec in[TAPS * TAPS], out[PLANES];
 #pragma GCC unroll 9
-        for (int tap = 0; tap < taps; tap++)
-            in[tap] = load(packed + tap * rows * TILE_COLUMNS + i);
-        if (job->stride == 1)
-            both_ways(weights_one_way, TAPS, POINTS, in, out);
-        else
-            both_ways(weights_one_way_2, TAPS, POINTS, in, out);
+            for (int tap = 0; tap < taps; tap++)
+                in[tap] = load(packed + (tap * rows + r) * PANEL_COLUMNS + k);
+            if (job->stride == 1)
+                both_ways(weights_one_way, TAPS, POINTS, in, out);
+            else
+                both_ways(weights_one_way_2, TAPS, POINTS, in, out);
 #pragma GCC unroll 36
-        for (int plane = 0; plane < PLANES; plane++)
-            store(U.first + plane * U.plane + i, out[plane]);
-    }
+            for (int plane = 0; plane < PLANES; plane++)
+                store(U.first + plane * U.plane + r * U.row + k, out[plane]);
+        }
 }
 
 /* M = V U in all planes, for one panel. */
@@ -138,7 +142,7 @@ static const writing into_gx[] = {{OUTPUTS, write_y}, {2 * OUTPUTS, write_gx_2}}
 
 static void write_outputs(forward *job, planes M, long first, long count, long column)
 {
-    const long columns = min_long(job->k - column, TILE_COLUMNS);
+    const long columns = min_long(job->k - column, PANEL_COLUMNS);
     vec finite = {0};
     for (long t = 0; t < count; t++) {
         const position at = tile_position(&job->tiles, first + t);
@@ -157,7 +161,7 @@ static void write_outputs(forward *job, planes M, long first, long count, long c
 static planes weights_of_panel(const forward *job, long panel)
 {
     planes U = job->U;
-    U.first += panel * planes_floats(PLANES, job->x.c, TILE_COLUMNS, 0);
+    U.first += panel * planes_floats(PLANES, job->x.c, PANEL_COLUMNS, WEIGHT_PADDING);
     return U;
 }
 
@@ -166,7 +170,7 @@ static void make_all_weights(void *context, int part, int parts)
     forward *job = context;
     const long panels = panel_count(job);
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++)
-        transform_weights(job, 0, job->x.c, panel * TILE_COLUMNS,
+        transform_weights(job, 0, job->x.c, panel * PANEL_COLUMNS,
                           job->own + thread_number() * job->own_floats,
                           weights_of_panel(job, panel));
 }
@@ -180,15 +184,15 @@ static void forward_own_tiles(void *context, int part, int parts)
     float *memory = job->own + thread_number() * job->own_floats;
     const planes V = make_planes(memory, most, c, 0);
     memory += planes_floats(plane_count(job), most, c, 0);
-    const planes M = make_planes(memory, most, TILE_COLUMNS, 0);
+    const planes M = make_planes(memory, most, PANEL_COLUMNS, 0);
     for (long block = 0; block < blocks; block++) {
         const long from = first + (end - first) * block / blocks;
         const long count = first + (end - first) * (block + 1) / blocks - from;
         read_tiles(&job->x, job->in, &job->tiles, from, count, 0, V);
         for (long panel = 0; panel < panel_count(job); panel++) {
-            const long column = panel * TILE_COLUMNS;
+            const long column = panel * PANEL_COLUMNS;
             multiply_planes(job, V, weights_of_panel(job, panel), M, count, c,
-                            min_long(job->k - column, TILE_COLUMNS), 0);
+                            min_long(job->k - column, PANEL_COLUMNS), 0);
             write_outputs(job, M, from, count, column);
         }
     }
@@ -208,18 +212,18 @@ static void forward_own_panels(void *context, int part, int parts)
     forward *job = context;
     const long c = job->x.c, panels = panel_count(job);
     float *memory = job->own + thread_number() * job->own_floats;
-    const planes M = make_planes(memory, job->most, TILE_COLUMNS, 0);
-    memory += planes_floats(plane_count(job), job->most, TILE_COLUMNS, 0);
-    const planes U = make_planes(memory, SHARED_DEPTH, TILE_COLUMNS, 0);
-    float *packed = memory + planes_floats(PLANES, SHARED_DEPTH, TILE_COLUMNS, 0);
+    const planes M = make_planes(memory, job->most, PANEL_COLUMNS, 0);
+    memory += planes_floats(plane_count(job), job->most, PANEL_COLUMNS, 0);
+    const planes U = make_planes(memory, SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
+    float *packed = memory + planes_floats(PLANES, SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
-        const long column = panel * TILE_COLUMNS;
+        const long column = panel * PANEL_COLUMNS;
         for (long depth = 0; depth < c; depth += SHARED_DEPTH) {
             const long rows = min_long(c - depth, SHARED_DEPTH);
             planes V = job->V;
             V.first += depth;
             transform_weights(job, depth, rows, column, packed, U);
-            multiply_planes(job, V, U, M, job->count, rows, min_long(job->k - column, TILE_COLUMNS),
+            multiply_planes(job, V, U, M, job->count, rows, min_long(job->k - column, PANEL_COLUMNS),
                             depth > 0);
         }
         write_outputs(job, M, job->first, job->count, column);
@@ -231,7 +235,7 @@ static long block_tiles(const forward *job, int keep)
 {
     if (!keep)
         return min_long(job->tiles.count, job->stride == 1 ? 128 : 64);
-    const long floats = plane_count(job) * (job->x.c + TILE_COLUMNS);
+    const long floats = plane_count(job) * (job->x.c + PANEL_COLUMNS);
     const long fit = L2_BYTES / 2 / (long)sizeof(float) / floats;
     return min_long(max_long(fit, 2 * TILE_ROWS), 48);
 }
@@ -242,11 +246,11 @@ static int convolve(forward *job)
     const int keep = c * job->k <= LARGEST_KEPT, count = plane_count(job);
     job->most = block_tiles(job, keep);
     const long inputs = planes_floats(count, job->most, c, 0);
-    const long results = planes_floats(count, job->most, TILE_COLUMNS, 0);
-    const long packed = TAPS * TAPS * TILE_COLUMNS * (keep ? c : SHARED_DEPTH);
-    const long own_weights = keep ? 0 : planes_floats(PLANES, SHARED_DEPTH, TILE_COLUMNS, 0);
+    const long results = planes_floats(count, job->most, PANEL_COLUMNS, 0);
+    const long packed = TAPS * TAPS * PANEL_COLUMNS * (keep ? c : SHARED_DEPTH);
+    const long own_weights = keep ? 0 : planes_floats(PLANES, SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
     const long own = results + packed + (keep ? inputs : own_weights);
-    const long all_weights = panels * planes_floats(PLANES, c, TILE_COLUMNS, 0);
+    const long all_weights = panels * planes_floats(PLANES, c, PANEL_COLUMNS, WEIGHT_PADDING);
     const long shared = round_up(keep ? all_weights : inputs, PADDING);
     const long nothing = round_up(c, PADDING);
     job->own_floats = round_up(own, PADDING);
@@ -258,12 +262,12 @@ static int convolve(forward *job)
     job->own = memory + nothing + shared;
     job->finite = 1;
     if (keep) {
-        job->U = make_planes(memory + nothing, c, TILE_COLUMNS, 0);
-        run_parts(make_all_weights, job, parts_for(panels, PLANES * c * TILE_COLUMNS));
+        job->U = make_planes(memory + nothing, c, PANEL_COLUMNS, WEIGHT_PADDING);
+        run_parts(make_all_weights, job, parts_for(panels, PLANES * c * PANEL_COLUMNS));
         run_parts(forward_own_tiles, job, parts_for(job->tiles.count, count * c * job->k));
     } else {
         job->V = make_planes(memory + nothing, job->most, c, 0);
-        const int parts = parts_for(panels, job->most * count * c * TILE_COLUMNS);
+        const int parts = parts_for(panels, job->most * count * c * PANEL_COLUMNS);
         const long blocks = ceil_div(job->tiles.count, job->most);
         for (long block = 0; block < blocks; block++) {
             job->first = job->tiles.count * block / blocks;

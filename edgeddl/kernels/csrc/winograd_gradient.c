@@ -67,16 +67,16 @@ static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k
     return finite;
 }
 
-/* Chunks from .. to of the gradient for `count` tiles. A chunk is chunk_rows x TILE_COLUMNS. */
+/* Chunks from .. to of the gradient for `count` tiles. A chunk is chunk_rows x PANEL_COLUMNS. */
 static void compute_chunks(gradient *job, planes V, planes Y, long count, long from, long to,
                            float *memory, float *gW, int add)
 {
     const long c = job->shape->c, k = job->shape->k, across = ceil_div(c, job->chunk_rows);
-    const planes sums = make_planes(memory, job->chunk_rows, TILE_COLUMNS, 0);
+    const planes sums = make_planes(memory, job->chunk_rows, PANEL_COLUMNS, 0);
     vec finite = {0};
     for (long chunk = from; chunk < to; chunk++) {
-        const long column = chunk / across * TILE_COLUMNS;
-        const long columns = min_long(k - column, TILE_COLUMNS);
+        const long column = chunk / across * PANEL_COLUMNS;
+        const long columns = min_long(k - column, PANEL_COLUMNS);
         const long row = c * (chunk % across) / across;
         const long rows = c * (chunk % across + 1) / across - row;
         for (int plane = 0; plane < plane_count(job); plane++) {
@@ -99,7 +99,7 @@ static void compute_chunks(gradient *job, planes V, planes Y, long count, long f
 
 static long chunk_count(const gradient *job)
 {
-    return ceil_div(job->shape->c, job->chunk_rows) * ceil_div(job->shape->k, TILE_COLUMNS);
+    return ceil_div(job->shape->c, job->chunk_rows) * ceil_div(job->shape->k, PANEL_COLUMNS);
 }
 
 /* Few channels. */
@@ -177,12 +177,12 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     const long tiles = min_long(job.tiles.count, private ? own_tiles(&job) : BLOCK_TILES);
     job.most = tiles;
     job.chunk_rows = private ? OWN_CHUNK_ROWS : SHARED_CHUNK_ROWS;
-    const long chunk_work = tiles * count * job.chunk_rows * TILE_COLUMNS;
+    const long chunk_work = tiles * count * job.chunk_rows * PANEL_COLUMNS;
     const int parts = private ? sums_for(job.tiles.count / 8, 8 * count * c * k)
                               : parts_for(chunk_count(&job), chunk_work);
     const long v = planes_floats(count, tiles, c, PADDING);
     const long y = planes_floats(count, tiles, k, PADDING);
-    job.own_floats = planes_floats(PLANES, job.chunk_rows, TILE_COLUMNS, 0);
+    job.own_floats = planes_floats(PLANES, job.chunk_rows, PANEL_COLUMNS, 0);
     if (private)
         job.own_floats += gradient_floats(shape) + v + y;
     job.own_floats = round_up(job.own_floats, PADDING);
