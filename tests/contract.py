@@ -196,6 +196,7 @@ def _reduce(comm: Communicator, kind: str, passes: int) -> np.ndarray:
             view = reducer.view_for(parameters[name])
             if view is not None:
                 view[...] = gradients[name]
+                gradients[name] = view
                 reducer.ready(parameters[name])
         reducer.end_backward(gradients)
     reducer.wait()

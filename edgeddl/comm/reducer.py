@@ -53,7 +53,7 @@ class Reducer(Protocol):
         """A parameter's gradient is written."""
 
     def end_backward(self, gradients: Mapping[str, np.ndarray | None]) -> None:
-        """A backward pass has ended; `gradients` are Chainer's, by name, for those not `ready`."""
+        """A backward pass has ended; `gradients` are all there are, by name, also those `ready`."""
 
     def wait(self) -> None:
         """Return when the arena's gradients are the sums over all ranks."""
@@ -139,9 +139,11 @@ class BucketReducer:
 
     def end_backward(self, gradients: Mapping[str, np.ndarray | None]) -> None:
         for name, view in self._views.items():
-            if name in self._written:
-                continue
             gradient = gradients.get(name)
+            if name in self._written:
+                if gradient is not None and gradient is not self._written[name]:
+                    raise used_twice(name)  # by a function that knows nothing of views, too
+                continue
             if self._first_pass:
                 view[...] = 0 if gradient is None else gradient
             elif gradient is not None:

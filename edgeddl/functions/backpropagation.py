@@ -28,6 +28,7 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
             for node in _propagate(function, gradients, hooks):
                 waiting.add(node.creator_node)
             function.unchain()
+            function._retained_output_data = None
     return gradients
 
 
@@ -67,7 +68,7 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     }
     if isinstance(function, Node):
         if not function.needs_output:  # those that it went to are done
-            outputs[0].data = None
+            outputs[0]._data = None  # its shape stays
         gy = found[0]
         assert gy is not None  # of its only output: else it would not wait
         totals = function.accumulate(indexes, gy, so_far)

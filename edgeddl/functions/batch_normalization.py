@@ -101,7 +101,7 @@ class BatchNormalization(Node):
     def _drop_output(self) -> None:
         """All functions that it went to are done: nobody needs again what was computed again."""
         if self._recomputed:
-            self.outputs[0]().data = None
+            self.outputs[0]()._data = None  # by the property, shape and dtype would go too
         self._recomputed, self._done = False, True
 
     def unchain(self) -> None:
@@ -143,7 +143,8 @@ def batch_normalization(
 
     Then, beyond Chainer's: its ReLU, or the ReLU of its sum with a residual.
     """
-    if left_to_chainer("batch_normalization", not_covered(x, gamma, beta, axis, residual)):
+    reason = not_covered(x, gamma, beta, axis, residual) or foreign(running_mean, running_var)
+    if left_to_chainer("batch_normalization", reason):
         y = stock.batch_normalization(
             x,
             gamma,

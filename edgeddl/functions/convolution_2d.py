@@ -37,9 +37,10 @@ class Convolution2D(Node):
         return (kernels.convolution_forward(x, W, b[0] if b else None, window, self.groups),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        x, W = self.retained()
+        W = self.retained_input(1)
         window, groups, gx, gW, gb = self.window(W), self.groups, None, None, None
         if 1 in wanted:
+            x = self.retained_input(0)
             gW = self.parameter_gradient(
                 1, lambda out: kernels.convolution_weight_gradient(x, gy, window, groups, out)
             )
@@ -49,7 +50,7 @@ class Convolution2D(Node):
             )
         if 0 in wanted:
             gx = kernels.convolution_input_gradient(
-                gy, W, x.shape, window, groups, self.so_far.pop(0, None)
+                gy, W, self.inputs[0].shape, window, groups, self.so_far.pop(0, None)
             )
         return (gx, gW, gb)[: len(self.inputs)]
 

@@ -84,7 +84,8 @@ def normalized_convolution_2d(
     decay: float = 0.9,
 ) -> Any:
     """convolution_2d(batch_normalization_relu(x, ...), W, ...), in one."""
-    if CHAINER_ASKED or not_covered(x, gamma, beta, None, None) or foreign(W):
+    others = foreign(W, running_mean, running_var)
+    if CHAINER_ASKED or not_covered(x, gamma, beta, None, None) or others:
         y = batch_normalization(
             x,
             gamma,

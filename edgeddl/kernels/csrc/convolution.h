@@ -37,8 +37,6 @@ typedef struct {
     int turned;
 } weights;
 
-ALWAYS_INLINE long weight_rows(const weights *w) { return w->turned ? w->k : w->c; }
-
 ALWAYS_INLINE long weight_columns(const weights *w) { return w->turned ? w->c : w->k; }
 
 /* Rows first .. first + rows of one tap (position in the window) of the panel that begins at
@@ -55,7 +53,7 @@ int winograd_input_gradient(const conv *shape, const float *gy, const float *W, 
 int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
                              float *gW);
 
-/* Any window, by products of gathered patches. */
+/* Any window, by products of patches, read in the image itself. */
 int direct_forward(const conv *shape, const float *x, prologue before, const float *W,
                    const float *bias, float *y);
 int direct_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,

@@ -83,14 +83,15 @@ static int convolve(job *j)
     int result = OUT_OF_MEMORY;
     if (open_patches(&j->x)) {
         const long rows = patch_count(&j->x);
+        const long work = max_long(depth, 1); /* pixels that no window sees are written, too */
         j->by_panels = rows < BLOCK_PATCHES && panels > 1;
         j->panels = workspace((size_t)(packed + thread_count() * normalized_floats(&j->x)));
         j->normalized = j->panels + packed;
         j->runs = malloc((size_t)(thread_count() * most_runs(&j->x)) * sizeof(run));
         if (j->panels && j->runs) {
             run_parts(pack_panels, j, parts_for(panels, depth * TILE_COLUMNS));
-            run_parts(compute, j, j->by_panels ? parts_for(panels, rows * depth * TILE_COLUMNS)
-                                               : parts_for(rows, depth * weight_columns(&j->w)));
+            run_parts(compute, j, j->by_panels ? parts_for(panels, rows * work * TILE_COLUMNS)
+                                               : parts_for(rows, work * weight_columns(&j->w)));
             result = DONE;
         }
         free(j->runs);

@@ -45,7 +45,8 @@ static long find_depth(const block *b, int packed, run *runs)
 static void sum_products(const job *j, long patch_from, long patch_to, long first, long end,
                          long panel_from, long panel_to, float *memory, float *sums, long sums_row)
 {
-    const int pack = j->x.out_pixel != TILE_COLUMNS; /* otherwise gy is a panel itself */
+    /* Otherwise gy is a panel itself, in whole vectors. */
+    const int pack = j->x.out_pixel != TILE_COLUMNS || j->k % LANES != 0;
     const long to = min_long(panel_to * TILE_COLUMNS, j->k), thread = thread_number();
     float *packed = memory, *normalized = packed + BLOCK_PATCHES * TILE_COLUMNS;
     run depth[BLOCK_PATCHES];

@@ -63,7 +63,7 @@ EXPORT int edgeddl_softmax_cross_entropy(long rows, long classes, const float *x
 {
     double *losses = (double *)workspace((size_t)(2 * rows));
     long counted = 0;
-    if (rows && !losses)
+    if (!losses)
         return OUT_OF_MEMORY;
     for (long row = 0; row < rows; row++)
         counted += labels[row] != ignore_label;

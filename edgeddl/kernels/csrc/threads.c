@@ -244,7 +244,7 @@ float *workspace(size_t floats)
         if (!space || pthread_setspecific(space_key, space))
             return NULL;
     }
-    const size_t bytes = floats * sizeof(float);
+    const size_t bytes = (floats ? floats : 1) * sizeof(float); /* NULL is for failure */
     if (space->bytes < bytes) {
         if (space->bytes)
             munmap(space->pages, space->bytes);

@@ -20,7 +20,11 @@ def batch_normalization_statistics(x: Array, running: Running | None = None) -> 
     rows = as_rows(x)
     moments = Moments(*_two_vectors(rows))
     mean, var, decay = running or (None, None, 0.0)
-    _statistics(*rows.shape, rows, *moments, decay, mean, var)
+    averages = [None if array is None else np.ascontiguousarray(array) for array in (mean, var)]
+    _statistics(*rows.shape, rows, *moments, decay, *averages)
+    for array, average in zip((mean, var), averages, strict=True):
+        if array is not None and average is not array:
+            array[...] = average
     return moments
 
 

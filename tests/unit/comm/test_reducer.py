@@ -120,6 +120,16 @@ def test_a_parameter_used_twice_is_refused() -> None:
         reducer.view_for(parameters["a"])
 
 
+def test_a_parameter_that_another_function_uses_too_is_refused() -> None:
+    """Its gradient is then a sum, of which only a part was written to the view."""
+    reducer, parameters, _ = make_reducer(Recorder())
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    produce(reducer, parameters["a"], 1)
+    with pytest.raises(CommunicationError, match="parameter a is used more than once"):
+        reducer.end_backward({"a": np.full(16, 3, np.float32)})
+
+
 def test_the_threads_error_comes_out_in_wait() -> None:
     def fail(communicator: Communicator, bucket: np.ndarray) -> int:
         raise ConnectionResetError("cable pulled")

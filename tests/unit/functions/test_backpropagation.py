@@ -193,14 +193,17 @@ class Watch:
         raise AssertionError("no view was given")
 
 
-def test_activations_leave_memory_as_backward_goes() -> None:
+@pytest.mark.parametrize("activation", [lambda h: h, functions.relu])
+def test_activations_leave_memory_as_backward_goes(activation: Callable[[Any], Any]) -> None:
     """Each convolution keeps the one before it: one less with every gradient."""
     count = 5
     weights = [chainer.Parameter(random(4, 4, 3, 3, seed=seed)) for seed in range(count)]
     h, arrays = chainer.Variable(X), []
-    for W in weights:
-        h = functions.convolution_2d(h, W, pad=1)
+    for W in weights[:-1]:
+        h = activation(functions.convolution_2d(h, W, pad=1))
         arrays.append(weakref.ref(h.array))
+    h = functions.convolution_2d(h, weights[-1], pad=1)
+    arrays.append(weakref.ref(h.array))
     loss = F.sum(h)
     del h
     watch = Watch(arrays)

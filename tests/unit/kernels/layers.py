@@ -193,6 +193,10 @@ ODD_LAYERS = [
     Layer((2, 6, 7, 7), 10, SAME, 2),
     Layer((2, 34, 7, 9), 51, HALF, 17),
     Layer((2, 32, 8, 8), 64, Window(1, 1), 4),
+    # all groups together as wide as a register tile, each narrower than a vector
+    Layer((2, 16, 5, 5), 64, SAME, 8),
+    Layer((2, 8, 5, 5), 16, SAME, 4),
+    Layer((2, 8, 5, 5), 8, SAME, 4),
     Layer((2, 30, 7, 7), 15, Window(3, 3, 2, 1, 1, 2, dy=2, dx=1), 5),
     Layer((2, 17, 31, 7), 17, SAME, 17),
     Layer((1, 30, 33, 33), 30, HALF, 30),

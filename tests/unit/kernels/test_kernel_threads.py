@@ -94,6 +94,16 @@ def test_the_same_from_run_to_run(implementation: Implementation, work: str) -> 
         assert bits(WORK[work]()) == expected
 
 
+@pytest.mark.usefixtures("native")
+def test_a_new_thread_may_begin_with_pixels_that_no_window_sees() -> None:
+    """They need no workspace, and a new thread has none."""
+    gy, W = random((1, 4, 3, 3), 0), random((4, 4, 1, 1), 1)
+    compute = partial(kernels.convolution_input_gradient, gy, W, (1, 4, 4, 4))
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(compute, Window(1, 1, 2, 2, 1, 1)).result()
+    assert not found[:, :, ::2].any() and found[:, :, 1::2, 1::2].all()
+
+
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_the_number_of_threads_hardly_matters(native: Implementation, layer: Layer) -> None:
     """Sums over all images are cut into parts by threads: one more rounding for each."""
