@@ -1,4 +1,4 @@
-"""python -m edgeddl: what this machine has, and data sets. Training is python -m edgeddl.train."""
+"""python -m edgeddl: what this machine has, data sets, benchmarks. Training is edgeddl.train."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from edgeddl import log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import EdgeddlError
+from edgeddl.measure import allreduce as allreduce_bench
 from edgeddl.table import render_facts
 
 
@@ -22,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except EdgeddlError as error:
-        log.logger.error("%s", error)
+        if not (error.on_all_ranks and machine.launched_rank()):
+            log.logger.error("%s", error)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -46,6 +48,15 @@ def build_parser() -> argparse.ArgumentParser:
     fetch.set_defaults(run=fetch_data)
     check = data.add_parser("check", help="read a data set and say what is in it")
     check.set_defaults(run=check_data)
+    bench = commands.add_parser("bench", help="measure this cluster").add_subparsers(
+        required=True, metavar="what"
+    )
+    allreduce = bench.add_parser(
+        "allreduce",
+        help="time of an all-reduce by size and algorithm: mpirun -np N python -m edgeddl ...",
+    )
+    allreduce_bench.add_arguments(allreduce)
+    allreduce.set_defaults(run=allreduce_bench.run)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(

@@ -131,9 +131,7 @@ class EmulatedCluster:
         spec, node = self._find(name)
         pids = self._processes(spec, node)
         if not pids:
-            raise ClusterError(
-                f"{name} is down", hint=f"python -m cluster.emulate restore {name}"
-            )
+            raise ClusterError(f"{name} is down", hint=f"python -m cluster.emulate restore {name}")
         variables = {**self._nodes(spec).variables(), "TERM": os.environ.get("TERM", "dumb")}
         join(node, spec, self._cgroup(spec, node))
         first = first_process(pids)
@@ -202,7 +200,9 @@ class EmulatedCluster:
             "ansible_user": ssh.USER,
             "ansible_ssh_common_args": f"-F {self.ssh_config}",
         }
-        comment = f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+        comment = (
+            f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+        )
         return render_inventory(hosts, variables, comment)
 
     # Looking

@@ -40,7 +40,7 @@ def reason_not_to_run() -> str | None:
 
 def check_host() -> None:
     if reason := reason_not_to_run():
-        hint = "sudo env PATH=\"$PATH\" python -m cluster.emulate ..." if "root" in reason else ""
+        hint = 'sudo env PATH="$PATH" python -m cluster.emulate ...' if "root" in reason else ""
         raise ClusterError(reason, hint=hint)
 
 

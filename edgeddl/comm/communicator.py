@@ -10,6 +10,11 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from edgeddl.comm.ring import Transfer
+
+# ring: comm.ring; mpi: MPI's own choice, waited for asleep; stock: MPI's own, which spins.
+ALGORITHMS = ("ring", "mpi", "stock")
+
 
 class Communicator(Protocol):
     """A fixed group of ranks. Collective calls are made by every rank, in the same order."""
@@ -30,8 +35,8 @@ class Communicator(Protocol):
     def hosts(self) -> list[str]:
         """The machines' names, by rank."""
 
-    def allreduce(self, array: np.ndarray) -> None:
-        """Replace a contiguous array by its sum over all ranks."""
+    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+        """Replace a contiguous array by its sum over all ranks, by one of ALGORITHMS."""
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Replace a contiguous array by the root's."""
@@ -41,6 +46,12 @@ class Communicator(Protocol):
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         """Every rank's `send` becomes row `rank` of everybody's `receive`."""
+
+    def start_send(self, array: np.ndarray, destination: int) -> Transfer:
+        """Begin to send to one rank; the array must not change until it is done."""
+
+    def start_receive(self, array: np.ndarray, source: int) -> Transfer:
+        """Begin to receive from one rank. Messages between two ranks arrive in order."""
 
     def allgather(self, value: Any) -> list[Any]:
         """Every rank's small Python value, by rank."""

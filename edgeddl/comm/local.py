@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from edgeddl import log
 from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.ring import Transfer, ring_sum
 from edgeddl.errors import CommunicationError
 
 Result = TypeVar("Result")
@@ -31,7 +33,7 @@ class SingleCommunicator:
         self.host = socket.gethostname()
         self.hosts = [self.host]
 
-    def allreduce(self, array: np.ndarray) -> None:
+    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
         pass
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -42,6 +44,12 @@ class SingleCommunicator:
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         receive[0] = send
+
+    def start_send(self, array: np.ndarray, destination: int) -> Transfer:
+        raise CommunicationError("one rank has nobody to send to")
+
+    def start_receive(self, array: np.ndarray, source: int) -> Transfer:
+        raise CommunicationError("one rank has nobody to receive from")
 
     def allgather(self, value: Any) -> list[Any]:
         return [value]
@@ -62,6 +70,41 @@ class SingleCommunicator:
         pass
 
 
+class Mailbox:
+    """Messages from one thread to another, in order."""
+
+    def __init__(self) -> None:
+        self.messages: deque[np.ndarray] = deque()
+        self.waiting: deque[_Reception] = deque()
+
+
+class _Sent:
+    """A message that was copied: it has left."""
+
+    def is_done(self) -> bool:
+        return True
+
+
+class _Reception:
+    """A message that is waited for; it arrives after those that were waited for before it."""
+
+    def __init__(self, group: ThreadGroup, mailbox: Mailbox, array: np.ndarray) -> None:
+        self._group, self._mailbox, self._array = group, mailbox, array
+        self._arrived = False
+        mailbox.waiting.append(self)
+
+    def is_done(self) -> bool:
+        self._group.check_alive()
+        mailbox = self._mailbox
+        while not self._arrived and mailbox.messages:
+            mailbox.waiting.popleft().take(mailbox.messages.popleft())
+        return self._arrived
+
+    def take(self, message: np.ndarray) -> None:
+        self._array[...] = message
+        self._arrived = True
+
+
 class ThreadGroup:
     """What the ranks of one process share."""
 
@@ -69,6 +112,11 @@ class ThreadGroup:
         self.size = size
         self.barrier = threading.Barrier(size)
         self.slots: list[Any] = [None] * size
+        self.mailboxes = {
+            (source, destination): Mailbox()
+            for source in range(size)
+            for destination in range(size)
+        }
         self.progress = [(0, time.monotonic())] * size
         self.aborted_by: int | None = None
 
@@ -76,6 +124,10 @@ class ThreadGroup:
         if self.aborted_by is None:
             self.aborted_by = rank
         self.barrier.abort()
+
+    def check_alive(self) -> None:
+        if self.barrier.broken:
+            raise _EndedByAnother(f"rank {self.aborted_by} ended the job")
 
 
 class ThreadCommunicator:
@@ -88,7 +140,10 @@ class ThreadCommunicator:
         self.host = f"thread-{rank}"
         self.hosts = [f"thread-{other}" for other in range(group.size)]
 
-    def allreduce(self, array: np.ndarray) -> None:
+    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+        if algorithm == "ring":
+            ring_sum(self, array.reshape(-1))
+            return
         result = array.copy()
         for rank, other in enumerate(self._exchange(array)):
             if rank == 0:
@@ -113,6 +168,13 @@ class ThreadCommunicator:
         for rank, other in enumerate(self._exchange(send)):
             receive[rank] = other
         self._wait()
+
+    def start_send(self, array: np.ndarray, destination: int) -> Transfer:
+        self._group.mailboxes[self.rank, destination].messages.append(array.copy())
+        return _Sent()
+
+    def start_receive(self, array: np.ndarray, source: int) -> Transfer:
+        return _Reception(self._group, self._group.mailboxes[source, self.rank], array)
 
     def allgather(self, value: Any) -> list[Any]:
         values = self._exchange(value)
@@ -146,7 +208,8 @@ class ThreadCommunicator:
         try:
             self._group.barrier.wait()
         except threading.BrokenBarrierError:
-            raise _EndedByAnother(f"rank {self._group.aborted_by} ended the job") from None
+            self._group.check_alive()
+            raise
 
 
 class _EndedByAnother(CommunicationError):

@@ -11,14 +11,19 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
+from edgeddl.comm.ring import NAP_SECONDS, ring_sum
 from edgeddl.errors import CommunicationError
+
+LOOKS_BEFORE_SLEEP = 20
+SHORTEST_NAP_SECONDS = 0.00005
 
 
 class MPICommunicator:
     """All ranks of the MPI job.
 
-    Collectives and the exchange of progress have communicators of their own: the watchdog's thread
-    may exchange progress while another thread waits in a collective (MPI_THREAD_MULTIPLE).
+    Collectives, messages and the exchange of progress have communicators of their own: the
+    watchdog's thread may exchange progress while another thread waits in a collective
+    (MPI_THREAD_MULTIPLE).
     """
 
     def __init__(self) -> None:
@@ -28,23 +33,35 @@ class MPICommunicator:
                 hint="use the environment's Open MPI: . .venv/bin/activate",
             )
         self._comm = MPI.COMM_WORLD.Dup()
+        self._messages = MPI.COMM_WORLD.Dup()
         self._board = _ProgressBoard(MPI.COMM_WORLD.Dup())
         self.rank: int = self._comm.rank
         self.size: int = self._comm.size
         self.host: str = MPI.Get_processor_name()
         self.hosts: list[str] = self._comm.allgather(self.host)
 
-    def allreduce(self, array: np.ndarray) -> None:
-        self._comm.Allreduce(MPI.IN_PLACE, array, op=MPI.SUM)
+    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+        if algorithm == "ring":
+            ring_sum(self, array.reshape(-1))
+        elif algorithm == "stock":
+            self._comm.Allreduce(MPI.IN_PLACE, array, op=MPI.SUM)
+        else:
+            _wait(self._comm.Iallreduce(MPI.IN_PLACE, array, op=MPI.SUM))
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
-        self._comm.Bcast(_as_bytes(array), root=root)
+        _wait(self._comm.Ibcast(_as_bytes(array), root=root))
 
     def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        self._comm.Alltoall(_as_bytes(send), _as_bytes(receive))
+        _wait(self._comm.Ialltoall(_as_bytes(send), _as_bytes(receive)))
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
-        self._comm.Allgather(_as_bytes(send), _as_bytes(receive))
+        _wait(self._comm.Iallgather(_as_bytes(send), _as_bytes(receive)))
+
+    def start_send(self, array: np.ndarray, destination: int) -> _Message:
+        return _Message(self._messages.Isend(_as_bytes(array), destination))
+
+    def start_receive(self, array: np.ndarray, source: int) -> _Message:
+        return _Message(self._messages.Irecv(_as_bytes(array), source))
 
     def allgather(self, value: Any) -> list[Any]:
         return self._comm.allgather(value)
@@ -68,6 +85,27 @@ class MPICommunicator:
     def close(self) -> None:
         self._comm.Barrier()
         self._board.read()  # no message may be left unreceived
+
+
+class _Message:
+    """A point-to-point message under way."""
+
+    def __init__(self, request: MPI.Request) -> None:
+        self.is_done = request.Test
+
+
+def _wait(request: MPI.Request) -> None:
+    """Until it is done, asleep: MPI's own waiting spins, at the expense of computing.
+
+    The first looks follow at once: between ranks of one host most things are done by then.
+    """
+    for _ in range(LOOKS_BEFORE_SLEEP):
+        if request.Test():
+            return
+    nap = SHORTEST_NAP_SECONDS
+    while not request.Test():
+        time.sleep(nap)
+        nap = min(2 * nap, NAP_SECONDS)
 
 
 class _ProgressBoard:

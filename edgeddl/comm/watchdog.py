@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.ring import Transfer
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 from edgeddl.log import logger, start_thread
 
@@ -128,9 +129,9 @@ class WatchedCommunicator:
         self.host = communicator.host
         self.hosts = communicator.hosts
 
-    def allreduce(self, array: np.ndarray) -> None:
+    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
         with self._watchdog.collective("all-reduce"):
-            self._inner.allreduce(array)
+            self._inner.allreduce(array, algorithm)
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         with self._watchdog.collective("broadcast"):
@@ -143,6 +144,12 @@ class WatchedCommunicator:
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         with self._watchdog.collective("all-gather"):
             self._inner.allgather_array(send, receive)
+
+    def start_send(self, array: np.ndarray, destination: int) -> Transfer:
+        return self._inner.start_send(array, destination)
+
+    def start_receive(self, array: np.ndarray, source: int) -> Transfer:
+        return self._inner.start_receive(array, source)
 
     def allgather(self, value: Any) -> list[Any]:
         with self._watchdog.collective("all-gather"):

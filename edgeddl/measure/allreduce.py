@@ -1,0 +1,189 @@
+"""[mpirun -np N] python -m edgeddl bench allreduce: time of an all-reduce by size and algorithm."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from edgeddl import log, machine
+from edgeddl.atomic_file import write_json
+from edgeddl.comm.agreement import together
+from edgeddl.comm.communicator import ALGORITHMS, Communicator
+from edgeddl.comm.connect import connect
+from edgeddl.comm.model import LinkModel, Timing, bus_bandwidth, fit_link
+from edgeddl.errors import CommunicationError, ConfigError
+from edgeddl.table import render_table
+
+DEFAULT_SIZES = "64K,1M,4M,16M,44695848"
+PREDICTED_RANKS = (2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size and algorithm. Processor seconds: the mean over ranks."""
+
+    size_bytes: int
+    algorithm: str
+    seconds: float
+    fastest_seconds: float
+    processor_seconds: float
+    bus_bytes_per_second: float
+    line_rate_share: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sizes", default=DEFAULT_SIZES, metavar="S,S", help=(
+        "bytes, or with K or M; the last is ResNet-18's gradients (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--algorithms", default=",".join(ALGORITHMS), metavar="A,A", help=(
+        "ring: segmented and pipelined; mpi: Open MPI's, waited for asleep; stock: Open MPI's,"
+        " which spins (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--link-mbit", type=float, default=940.0, metavar="X", help=(
+        "rate of a link, to compare with; gigabit Ethernet leaves 940 to TCP (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+
+
+def run(options: argparse.Namespace) -> None:
+    communicator = connect()
+    log.speak_as(communicator.rank, communicator.size, communicator.host)
+    sizes, algorithms = together(communicator, lambda: _check(options, communicator.size))
+    cases = [(size, algorithm) for size in sizes for algorithm in algorithms]
+    shown = tqdm(cases, "all-reduce", disable=communicator.rank != 0, leave=False)
+    rows = [_measure(communicator, *case, options) for case in shown]
+    if communicator.rank == 0:
+        _report(communicator, rows, options)
+    communicator.close()
+
+
+def _check(options: argparse.Namespace, ranks: int) -> tuple[list[int], list[str]]:
+    """Sizes and algorithms, or what is wrong with the options."""
+    if ranks == 1:
+        raise ConfigError(
+            "one rank has nothing to sum", hint="mpirun -np 4 python -m edgeddl bench allreduce"
+        )
+    algorithms = options.algorithms.split(",")
+    if unknown := [name for name in algorithms if name not in ALGORITHMS]:
+        raise ConfigError(f"--algorithms: {unknown[0]!r} is none of {', '.join(ALGORITHMS)}")
+    if options.repeats < 1 or not options.link_mbit > 0:
+        raise ConfigError("--repeats and --link-mbit must be above 0")
+    return [parse_size(text) for text in options.sizes.split(",")], algorithms
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as "64K", "4M" or "44695848"; whole float32 numbers."""
+    factor = {"K": 2**10, "M": 2**20}.get(text[-1:].upper(), 1)
+    number = text if factor == 1 else text[:-1]
+    if not number.isdigit() or int(number) * factor < 4:
+        raise ConfigError(f"--sizes: expected a size such as 64K, 4M or 44695848, not {text!r}")
+    return int(number) * factor // 4 * 4
+
+
+def _measure(
+    communicator: Communicator, size: int, algorithm: str, options: argparse.Namespace
+) -> Row:
+    times = []
+    expected = communicator.size * (communicator.size + 1) / 2
+    for _ in range(options.repeats + 1):
+        array = np.full(size // 4, communicator.rank + 1, np.float32)
+        communicator.barrier()
+        started, processor = time.perf_counter(), time.process_time()
+        communicator.allreduce(array, algorithm)
+        times.append((time.perf_counter() - started, time.process_time() - processor))
+        if not (array == expected).all():
+            raise CommunicationError(f"{algorithm} gave a wrong sum on rank {communicator.rank}")
+    by_rank = np.array(communicator.allgather(times[1:]))  # the first makes connections
+    slowest = by_rank[:, :, 0].max(axis=0)
+    seconds = float(np.median(slowest))
+    bandwidth = bus_bandwidth(size, communicator.size, seconds)
+    return Row(
+        size_bytes=size,
+        algorithm=algorithm,
+        seconds=seconds,
+        fastest_seconds=float(slowest.min()),
+        processor_seconds=float(np.median(by_rank[:, :, 1].mean(axis=0))),
+        bus_bytes_per_second=bandwidth,
+        line_rate_share=bandwidth / (options.link_mbit * 1e6 / 8),
+    )
+
+
+def _report(communicator: Communicator, rows: Sequence[Row], options: argparse.Namespace) -> None:
+    ranks = communicator.size
+    link = calibrate(rows, ranks)
+    log.say(f"all-reduce over {ranks} ranks on {', '.join(dict.fromkeys(communicator.hosts))}\n")
+    log.say(render_rows(rows))
+    if link is not None:
+        log.say("\n" + render_prediction(link, max(row.size_bytes for row in rows)))
+    if options.json is not None:
+        write_json(options.json, _to_json(communicator, rows, link, options))
+        log.say(f"\nfigures  {options.json}")
+
+
+def calibrate(rows: Sequence[Row], ranks: int) -> LinkModel | None:
+    """The model of the ring's figures; None where there are too few."""
+    ring = [Timing(ranks, row.size_bytes, row.seconds) for row in rows if row.algorithm == "ring"]
+    return fit_link(ring) if len({timing.payload_bytes for timing in ring}) > 1 else None
+
+
+def render_rows(rows: Sequence[Row]) -> str:
+    headings = ("size", "algorithm", "time", "fastest", "processor", "bus MB/s", "of line rate")
+    cells = [
+        (
+            _size_text(row.size_bytes),
+            row.algorithm,
+            f"{row.seconds * 1e3:.2f} ms",
+            f"{row.fastest_seconds * 1e3:.2f} ms",
+            f"{row.processor_seconds * 1e3:.2f} ms",
+            f"{row.bus_bytes_per_second / 1e6:.1f}",
+            f"{row.line_rate_share:.1%}",
+        )
+        for row in rows
+    ]
+    return render_table(headings, cells)
+
+
+def render_prediction(link: LinkModel, size: int) -> str:
+    """What the ring's figures say of other numbers of ranks."""
+    headings = ("ranks", "predicted", "bus MB/s")
+    rows = []
+    for ranks in PREDICTED_RANKS:
+        seconds = link.allreduce_seconds(size, ranks)
+        bandwidth = bus_bandwidth(size, ranks, seconds) / 1e6
+        rows.append((str(ranks), f"{seconds * 1e3:.1f} ms", f"{bandwidth:.1f}"))
+    return (
+        f"the ring, as 2 (N - 1) turns of {link.turn_seconds * 1e3:.2f} ms and"
+        f" {link.bytes_per_second / 1e6:.1f} MB/s a link, for {_size_text(size)}:\n\n"
+        + render_table(headings, rows)
+    )
+
+
+def _size_text(size: int) -> str:
+    if size >= 10**6 and size % 2**20:
+        return f"{size / 1e6:.1f} MB"
+    return f"{size // 2**20} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"
+
+
+def _to_json(
+    communicator: Communicator,
+    rows: Sequence[Row],
+    link: LinkModel | None,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    return {
+        "ranks": communicator.size,
+        "hosts": communicator.hosts,
+        "link_mbit": options.link_mbit,
+        "repeats": options.repeats,
+        "versions": machine.versions(),
+        "rows": [asdict(row) for row in rows],
+        "model": asdict(link) if link else None,
+    }
