@@ -178,7 +178,7 @@ class TrainConfig:
     balance: str | tuple[float, ...] = _option(
         "even",
         OPTIMIZATION,
-        "how ranks share the global batch: even; auto: as fast as each is found to be;"
+        "how ranks share the global batch: even; auto: by measured speed;"
         " or one relative speed for each rank, such as 1,1,0.5",
         type=_balance,
         metavar="even|auto|W,W",

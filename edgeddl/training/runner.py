@@ -123,7 +123,7 @@ def _make_loop(
         epoch_images=run.epoch_images,
         updater=updater,
         schedule=run.schedule,
-        evaluate=lambda: evaluate(run.model, run.dataset, run.communicator),
+        evaluate=lambda: evaluate(run.model, run.dataset, run.communicator, run.state.shares),
         extensions=extensions,
         stop=stop,
     )
