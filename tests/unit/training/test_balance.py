@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from edgeddl.errors import ConfigError, EdgeddlError
 from edgeddl.training.balance import LAST_WINDOW, Balancer, starting_shares
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import StepClock
+from edgeddl.training.extensions.balancing import Balancing
+from edgeddl.training.loop import StepReport
+from edgeddl.training.state import RunState
 from edgeddl.training.updater import StepResult, Updater
 from tests.unit.training.training_runs import OPTIONS, train
 
@@ -115,10 +120,27 @@ def test_a_disturbed_step_changes_nothing() -> None:
     assert not any(balancer.observe(seconds) for seconds in steps)
 
 
-def test_the_first_steps_do_not_count() -> None:
+def test_windows_grow_and_leave_out_two_steps() -> None:
+    """Another rank is slow after each change, so that every window ends with one."""
     balancer = Balancer([8, 8])
-    assert not any(balancer.observe((1.0, 9.0)) for _ in range(2))
-    assert not any(balancer.observe((1.0, 1.0)) for _ in range(100))
+    changes: list[int] = []
+    for step in range(1, 200):
+        if balancer.observe((1.0, 3.0) if len(changes) % 2 else (3.0, 1.0)):
+            changes.append(step)
+    windows = np.diff([0, *changes])
+    assert windows.tolist() == [2 + 4, 2 + 8, 2 + 16, 2 + 32, 2 + 50, 2 + 50]
+
+
+@pytest.mark.parametrize(("last_step", "changed"), [(4, False), (16, True)])
+def test_the_last_step_of_an_epoch_is_no_measure(last_step: int, changed: bool) -> None:
+    """Epochs of two steps; each report tells the times of the step before it."""
+    changes: list[Sequence[int]] = []
+    loader = SimpleNamespace(set_shares=changes.append)
+    balancing = Balancing(Balancer([8, 8]), loader, speaks=False)  # type: ignore[arg-type]
+    for _ in range(30):
+        for images, before in ((16, (1.0, 9.0)), (last_step, (1.0, 1.0))):
+            balancing.on_step(StepReport(RunState(), 0.0, images, 1.0, {}, before))
+    assert bool(changes) == changed
 
 
 def test_a_gain_that_may_be_noise_changes_nothing() -> None:
