@@ -110,6 +110,16 @@ def _fractions(value: Any) -> tuple[float, ...]:
     return tuple(float(part) for part in parts)
 
 
+def _balance(text: str) -> str | tuple[float, ...]:
+    """ "even", "auto", or relative speeds such as "1,1,0.5"."""
+    if text in ("even", "auto"):
+        return text
+    try:
+        return tuple(_POSITIVE["type"](part) for part in text.split(","))
+    except ValueError:
+        raise ValueError("expected even, auto, or a number above 0 for each rank") from None
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a training run does."""
@@ -164,6 +174,14 @@ class TrainConfig:
         OPTIMIZATION,
         "micro-batches per step; global batch = batch size x accumulation x ranks",
         **_COUNT,
+    )
+    balance: str | tuple[float, ...] = _option(
+        "even",
+        OPTIMIZATION,
+        "how ranks share the global batch: even; auto: by measured speed;"
+        " or one relative speed for each rank, such as 1,1,0.5",
+        type=_balance,
+        metavar="even|auto|W,W",
     )
     lr: float = _option(
         0.025, OPTIMIZATION, "learning rate for one rank's batch, before scaling", **_POSITIVE

@@ -89,6 +89,15 @@ class HangingNet(FailingNet):
             time.sleep(3600)
 
 
+class SleepyNet(TinyNet):
+    """Sleeps 20 ms an image on rank 1 under mpirun, while training."""
+
+    def forward(self, x: Any) -> Any:
+        if chainer.config.enable_backprop and os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
+            time.sleep(0.02 * len(x))
+        return super().forward(x)
+
+
 def make_sequential(classes: int = 10) -> Any:
     """A user's model without a class, with a lambda in it."""
     initial = chainer.initializers.HeNormal(rng=np.random.RandomState(0))

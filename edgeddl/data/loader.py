@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -21,7 +21,7 @@ from edgeddl.data.images import (
     channels_last,
 )
 from edgeddl.data.prefetch import Prefetcher
-from edgeddl.data.sharding import epoch_permutation, split_evenly
+from edgeddl.data.sharding import epoch_permutation, split_by_speed, split_evenly
 
 _ROOMS = 2  # one step in use, one being prepared
 
@@ -57,9 +57,10 @@ class _Room:
 class TrainLoader:
     """Hands one rank its share of every step.
 
-    A step takes batch_size * accumulation * size consecutive images of the epoch's order; the last
-    step of an epoch takes what is left. They are split evenly over the ranks, and a rank's share
-    into micro-batches of at most batch_size.
+    shares: images of a whole step by rank. Their sum is what a step takes, consecutive images of
+        the epoch's order; the last step of an epoch takes what is left, in the same proportions.
+    batch_size, accumulation: a rank's share is cut into micro-batches of nearly equal size: no more
+        of them than `accumulation`, nor than it takes to keep them within batch_size.
     """
 
     def __init__(
@@ -69,24 +70,37 @@ class TrainLoader:
         std: Float32s,
         *,
         rank: int = 0,
-        size: int = 1,
+        shares: Sequence[int],
         batch_size: int,
         accumulation: int = 1,
         seed: int = 0,
         augmentation: Augmentation,
     ) -> None:
         self._images = images
-        self._rank, self._size = rank, size
+        self._rank = rank
         self._batch_size = batch_size
+        self._accumulation = accumulation
         self._seed = seed
-        self.global_batch = batch_size * accumulation * size
         self._augmenter = Augmenter(
             augmentation, Normaliser(mean, std), seed=seed, capacity=min(batch_size, len(images))
         )
-        capacity = min(batch_size * accumulation, len(images))
-        self._rooms = [_Room.allocate(capacity) for _ in range(_ROOMS)]
         self._prefetcher: Prefetcher[StepBatch] | None = None
         self._prepared_from: tuple[int, int] | None = None
+        self.set_shares(shares)
+
+    def set_shares(self, shares: Sequence[int]) -> None:
+        """Split every step from the next one on in this way: what was prepared is made anew.
+
+        To be called on all ranks between the same two steps. The step in use stays valid: its
+        memory is left to it.
+        """
+        position = self._prepared_from
+        self.close()
+        self._shares = tuple(shares)
+        capacity = min(shares[self._rank], len(self._images))
+        self._rooms = [_Room.allocate(capacity) for _ in range(_ROOMS)]
+        if position is not None:
+            self._prepare_from(*position)
 
     def steps(self, epoch: int, first_image: int = 0) -> Iterator[StepBatch]:
         """The steps of an epoch from a position on; their preparation starts with this call.
@@ -149,9 +163,10 @@ class TrainLoader:
         while True:
             order = epoch_permutation(self._seed, epoch, count)
             while first_image < count:
-                images = min(self.global_batch, count - first_image)
-                start, stop = split_evenly(images, self._size, self._rank)
-                share = np.arange(first_image + start, first_image + stop)
+                images = min(sum(self._shares), count - first_image)
+                shares = split_by_speed(images, self._shares)
+                start = first_image + sum(shares[: self._rank])
+                share = np.arange(start, start + shares[self._rank])
                 micro_batches = self._fill(next(rooms), epoch, share, order[share])
                 yield StepBatch(epoch, first_image, images, micro_batches)
                 first_image += images
@@ -165,12 +180,14 @@ class TrainLoader:
         indices: npt.NDArray[np.int64],
     ) -> list[tuple[Float32s, Int32s]]:
         """Prepare the images at these indices, which have these positions in the epoch."""
-        micro_batches = []
         for start in range(0, len(indices), self._batch_size):
             part = slice(start, min(start + self._batch_size, len(indices)))
-            rows, labels = room.rows[part], room.labels[part]
             pixels = self._images.images[indices[part]]
-            self._augmenter.write(pixels, epoch, positions[part], rows)
-            labels[:] = self._images.labels[indices[part]]
-            micro_batches.append((channels_last(rows), labels))
-        return micro_batches
+            self._augmenter.write(pixels, epoch, positions[part], room.rows[part])
+            room.labels[part] = self._images.labels[indices[part]]
+        parts = self._micro_batches(len(indices))
+        return [(channels_last(room.rows[part]), room.labels[part]) for part in parts]
+
+    def _micro_batches(self, images: int) -> list[slice]:
+        parts = min(-(-images // self._batch_size), self._accumulation)
+        return [slice(*split_evenly(images, parts, index)) for index in range(parts)]

@@ -19,6 +19,7 @@ def render_banner(run: PreparedRun, ranks: list[tuple[str, str, int]]) -> str:
         ("kernels", kernels.chosen()),
         ("data", _data(run)),
         ("global batch", _batch(run)),
+        ("balance", _balance(run)),
         ("learning rate", _learning_rate(run)),
         ("communication", _communication(run)),
         ("run", _position(run)),
@@ -57,6 +58,14 @@ def _batch(run: PreparedRun) -> str:
         f"{run.global_batch} = {config.batch_size} per rank x {config.accumulation} accumulation"
         f" x {counted(ranks, 'rank')}; {counted(run.steps_per_epoch, 'step')} an epoch"
     )
+
+
+def _balance(run: PreparedRun) -> str:
+    if run.communicator.size == 1:
+        return "none: one rank"
+    balance, shares = run.config.balance, " ".join(map(str, run.state.shares))
+    kind = ",".join(f"{speed:g}" for speed in balance) if isinstance(balance, tuple) else balance
+    return f"{kind}, {'at first ' if kind == 'auto' else ''}{shares} images a step"
 
 
 def _learning_rate(run: PreparedRun) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.communicator import Communicator
 from edgeddl.data import Dataset, normalise
-from edgeddl.data.sharding import split_evenly
+from edgeddl.data.sharding import split_by_speed
 from edgeddl.training.statistics import RunningStatistics, averaged_over_ranks
 
 # Batches without backward keep few activations: larger ones than in training fit and run faster.
@@ -22,9 +23,16 @@ class Evaluation:
     accuracy: float
 
 
-def evaluate(model: chainer.Chain, dataset: Dataset, communicator: Communicator) -> Evaluation:
-    """Loss and accuracy over the whole test set, with statistics averaged over ranks."""
-    start, stop = split_evenly(len(dataset.test.labels), communicator.size, communicator.rank)
+def evaluate(
+    model: chainer.Chain, dataset: Dataset, communicator: Communicator, shares: Sequence[int]
+) -> Evaluation:
+    """Loss and accuracy over the whole test set, with statistics averaged over ranks.
+
+    Ranks take test images in the proportions of their shares of a training step.
+    """
+    images_of = split_by_speed(len(dataset.test), shares)
+    start = sum(images_of[: communicator.rank])
+    stop = start + images_of[communicator.rank]
     totals = np.zeros(3, np.float64)  # loss, right answers, images
     with (
         averaged_over_ranks(RunningStatistics(model), communicator),

@@ -19,13 +19,17 @@ from edgeddl.training.updater import Updater
 
 @dataclass(frozen=True)
 class StepReport:
-    """A step as extensions see it, on each rank."""
+    """A step as extensions see it, on each rank.
+
+    busy_seconds: by rank, how long each worked on the step before this one without waiting.
+    """
 
     state: RunState
     loss: float
     global_images: int
     seconds: float
     phase_seconds: dict[str, float]
+    busy_seconds: tuple[float, ...]
 
 
 class Extension(Protocol):
@@ -110,7 +114,14 @@ class TrainingLoop:
             images = sum(len(t) for _, t in batch.micro_batches)
             self.state.advance(result.loss, batch.images, self._epoch_images)
             self.stopwatch.add(seconds, clock.phase_seconds, images)
-            report = StepReport(self.state, result.loss, batch.images, seconds, clock.phase_seconds)
+            report = StepReport(
+                self.state,
+                result.loss,
+                batch.images,
+                seconds,
+                clock.phase_seconds,
+                result.busy_seconds,
+            )
             for extension in self._extensions:
                 extension.on_step(report)
             self.stopped = result.stop_requested and not self.done

@@ -21,9 +21,11 @@ from edgeddl.config import TrainConfig
 from edgeddl.data import NO_AUGMENTATION, Augmentation, TrainLoader
 from edgeddl.errors import CheckpointError
 from edgeddl.log import logger
+from edgeddl.training.balance import Balancer
 from edgeddl.training.banner import render_banner
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.evaluator import evaluate
+from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.loop import Extension, TrainingLoop
@@ -61,7 +63,8 @@ def run_training(
     store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
     checkpointing = Checkpointing(run.snapshots, store, config.checkpoint_every)
     with closing(reducer), make_loader(run) as loader:
-        loop = _make_loop(run, reducer, loader, [*make_progress(run), checkpointing], stop)
+        extensions = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
+        loop = _make_loop(run, reducer, loader, extensions, stop)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
         with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
             loop.run()
@@ -90,7 +93,7 @@ def make_loader(run: PreparedRun) -> TrainLoader:
         run.dataset.mean,
         run.dataset.std,
         rank=run.communicator.rank,
-        size=run.communicator.size,
+        shares=run.state.shares,
         batch_size=config.batch_size,
         accumulation=config.accumulation,
         seed=config.seed,
@@ -105,18 +108,32 @@ def _make_loop(
     extensions: Sequence[Extension],
     stop: StopRequest,
 ) -> TrainingLoop:
-    smoothing = run.config.label_smoothing
+    updater = Updater(
+        run.model,
+        reducer,
+        run.optimizer,
+        rank=run.communicator.rank,
+        ranks=run.communicator.size,
+        label_smoothing=run.config.label_smoothing,
+    )
     return TrainingLoop(
         run.config,
         run.state,
         loader=loader,
         epoch_images=run.epoch_images,
-        updater=Updater(run.model, reducer, run.optimizer, label_smoothing=smoothing),
+        updater=updater,
         schedule=run.schedule,
-        evaluate=lambda: evaluate(run.model, run.dataset, run.communicator),
+        evaluate=lambda: evaluate(run.model, run.dataset, run.communicator, run.state.shares),
         extensions=extensions,
         stop=stop,
     )
+
+
+def _make_balancing(run: PreparedRun, loader: TrainLoader) -> list[Extension]:
+    """Where there is something to balance."""
+    if run.config.balance != "auto" or run.communicator.size == 1:
+        return []
+    return [Balancing(Balancer(run.state.shares), loader, speaks=run.communicator.rank == 0)]
 
 
 def make_progress(run: PreparedRun) -> list[Extension]:
@@ -138,7 +155,13 @@ def _summarise(
     run: PreparedRun, loop: TrainingLoop, reducer: Reducer, threads: int
 ) -> dict[str, Any]:
     accuracy = loop.final_accuracy()
-    own = rank_summary(run.communicator, loop.stopwatch, threads, reducer.bytes_sent)
+    own = rank_summary(
+        run.communicator,
+        loop.stopwatch,
+        threads,
+        reducer.bytes_sent,
+        batch_share=loop.state.shares[run.communicator.rank],
+    )
     return summarise(
         run.config,
         loop.state,

@@ -18,6 +18,7 @@ from edgeddl.errors import ConfigError
 from edgeddl.log import logger
 from edgeddl.models import build_model
 from edgeddl.optimizers import MomentumSGD
+from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
 from edgeddl.training.run_folder import RunFolder, check_summary_path, choose_run_folder, run_name
@@ -52,7 +53,7 @@ class PreparedRun:
 
     @property
     def global_batch(self) -> int:
-        return self.config.batch_size * self.config.accumulation * self.communicator.size
+        return sum(self.state.shares)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -73,7 +74,9 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     peak = scaled_learning_rate(
         config.lr, communicator.size, config.accumulation, config.lr_scaling
     )
-    dataset, model, specs, schedule = together(communicator, lambda: _load(config, peak))
+    dataset, model, specs, schedule = together(
+        communicator, lambda: _load(config, communicator.size, peak)
+    )
     arena = Arena(plan_buckets(specs, config.bucket_bytes))
     _check_agreement(config, communicator, dataset, arena)
     move_parameters(model, arena)
@@ -92,6 +95,9 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     state = snapshots.restore(checkpoint) or RunState()
     if state.first_image >= len(dataset.train):  # fewer training images than before
         state.epoch, state.first_image = state.epoch + 1, 0
+    state.shares = starting_shares(
+        config.balance, config.batch_size * config.accumulation, communicator.size, state.shares
+    )
     return PreparedRun(
         config=config,
         communicator=communicator,
@@ -108,9 +114,10 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
 
 
 def _load(
-    config: TrainConfig, peak: float
+    config: TrainConfig, ranks: int, peak: float
 ) -> tuple[Dataset, chainer.Chain, list[ParameterSpec], Schedule]:
     """What may fail on one rank alone: a missing file, an unknown model."""
+    check_balance(config.balance, ranks)
     dataset = load_dataset(
         config.dataset,
         data_dir=data_folder(config.data_dir),

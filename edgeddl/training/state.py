@@ -22,6 +22,7 @@ class RunState:
     images: int = 0  # images of all epochs that are behind us
     best_step: int | None = None  # the step after which accuracy was highest so far
     best_accuracy: float | None = None
+    shares: list[int] = field(default_factory=list)  # images of a whole step by rank
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
     step_losses: list[float] = field(default_factory=list)
 
@@ -73,6 +74,8 @@ class RunState:
         """A new state; what does not describe one is a CheckpointError that names its origin."""
         kinds: dict[str, Any] = {name: type(default) for name, default in asdict(cls()).items()}
         kinds |= {"best_step": int | None, "best_accuracy": float | None}
+        if isinstance(value, dict):  # older checkpoints know nothing of shares
+            value = {"shares": []} | value
         fits = isinstance(value, dict) and value.keys() == kinds.keys()
         if not fits or not all(isinstance(value[name], kind) for name, kind in kinds.items()):
             raise CheckpointError(f"{origin} does not describe the state of a run")
@@ -80,4 +83,6 @@ class RunState:
         steps = [e.get("step") if isinstance(e, dict) else None for e in state.history]
         if len(state.step_losses) != state.step or not all(type(step) is int for step in steps):
             raise CheckpointError(f"{origin} contradicts itself: its history does not fit its step")
+        if not all(type(share) is int and share > 0 for share in state.shares):
+            raise CheckpointError(f"{origin} has shares of a step that are no numbers of images")
         return state

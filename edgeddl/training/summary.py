@@ -14,7 +14,12 @@ from edgeddl.training.state import RunState
 
 
 def rank_summary(
-    communicator: Communicator, stopwatch: Stopwatch, threads: int, bytes_sent: int
+    communicator: Communicator,
+    stopwatch: Stopwatch,
+    threads: int,
+    bytes_sent: int,
+    *,
+    batch_share: int,
 ) -> dict[str, Any]:
     """What one rank has to say of itself."""
     return {
@@ -22,6 +27,7 @@ def rank_summary(
         "host": communicator.host,
         "cpu": machine.cpu_name(),
         "threads": threads,
+        "batch_share": batch_share,
         "images": stopwatch.images,
         "images_per_second": stopwatch.images_per_second,
         "images_per_second_alone": stopwatch.images_per_second_alone,
@@ -75,7 +81,7 @@ def render_summary(summary: Mapping[str, Any], files: Sequence[tuple[str, str]])
 
 
 RANK_HEADINGS = (
-    "rank", "host", "threads", "img/s",
+    "rank", "host", "threads", "img/step", "img/s",
     "forward", "backward", "wait", "other", "memory", "sent",
 )  # fmt: skip
 
@@ -89,6 +95,7 @@ def _rank_row(rank: Mapping[str, Any]) -> list[str]:
         str(rank["rank"]),
         rank["host"],
         str(rank["threads"]),
+        str(rank["batch_share"]),
         f"{rank['images_per_second']:.1f}",
         *(f"{share:.1%}" for share in shares),
         f"{rank['peak_memory_bytes'] / 2**20:.0f} MiB",

@@ -22,10 +22,14 @@ from edgeddl.training.parameters import named_parameters
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step tells: the same loss and the same wish to stop on all ranks."""
+    """What a step tells, the same on all ranks.
+
+    busy_seconds: by rank, how long each worked on the step before this one without waiting.
+    """
 
     loss: float
     stop_requested: bool
+    busy_seconds: tuple[float, ...] = ()
 
 
 @contextmanager
@@ -52,12 +56,16 @@ class Updater:
         reducer: Reducer,
         optimizer: MomentumSGD,
         *,
+        rank: int = 0,
+        ranks: int = 1,
         label_smoothing: float = 0.0,
     ) -> None:
         self._model = model
         self._parameters = named_parameters(model)
         self._reducer = reducer
         self._optimizer = optimizer
+        self._rank, self._ranks = rank, ranks
+        self._busy_seconds = 0.0  # of the last step
         self._label_smoothing = label_smoothing
 
     def step(
@@ -70,8 +78,7 @@ class Updater:
         self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
     ) -> StepResult:
         passes_left = len(batch.micro_batches)
-        # What all ranks learn of each other in a step: the loss, and whether anybody wants to stop.
-        scalars = np.array([0.0, stop_requested], np.float64)
+        scalars = self._scalars(stop_requested)
         self._reducer.begin_step(passes_left)
         for x, t in batch.micro_batches:
             share = len(t) / batch.images
@@ -89,7 +96,19 @@ class Updater:
             self._reducer.wait()
         with clock.phase("update"):
             self._optimizer.update(learning_rate)
-        return StepResult(loss=float(scalars[0]), stop_requested=bool(scalars[1]))
+        self._busy_seconds = clock.busy()
+        loss, stop, *busy_seconds = scalars.tolist()
+        return StepResult(loss, bool(stop), tuple(busy_seconds))
+
+    def _scalars(self, stop_requested: bool) -> np.ndarray:
+        """What ranks learn of each other in a step: loss, wishes to stop, each one's busy time.
+
+        The time is that of the step before, because this one is not over when they are sent.
+        """
+        scalars = np.zeros(2 + self._ranks, np.float64)
+        scalars[1] = stop_requested
+        scalars[2 + self._rank] = self._busy_seconds
+        return scalars
 
     def _backward(self, loss: chainer.Variable, share: float) -> None:
         """Gradients of this micro-batch's part in the mean loss over all images of the step."""

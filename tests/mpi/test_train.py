@@ -76,6 +76,27 @@ def test_threads_default_to_a_share_of_the_cores(tmp_path: Path) -> None:
     assert [rank["threads"] for rank in summary(tmp_path)["ranks"]] == [max(cores // 2, 1)] * 2
 
 
+def test_a_slow_rank_gets_a_smaller_share(tmp_path: Path) -> None:
+    options = ("--model", "tests.models:SleepyNet", "--limit-train", "160", "--balance", "auto")
+    done = train(tmp_path, 2, *options)
+    assert done.returncode == 0, done.stderr
+    assert "balance        auto, at first 8 8 images a step" in done.stdout
+    result = summary(tmp_path, "tests.models-SleepyNet-shapes")
+    first, second = (rank["batch_share"] for rank in result["ranks"])
+    assert first > second and first + second == 16
+    changes = re.findall(r"balance: (.+) images a step", done.stderr)
+    assert changes[-1] == f"{first} {second}"
+    assert (result["images"], result["steps"]) == (2 * 160, 2 * 10)
+
+
+def test_speeds_of_other_ranks_are_refused_once(tmp_path: Path) -> None:
+    done = train(tmp_path, 2, "--balance", "1,1,0.5")
+    assert done.returncode == 2
+    assert done.stderr.count("--balance has 3 speeds for 2 ranks") == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_wrong_option_is_said_once_without_traceback(tmp_path: Path) -> None:
     done = train(tmp_path, 3, "--batch-size", "-4")
     assert done.returncode == 2

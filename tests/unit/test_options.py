@@ -52,6 +52,8 @@ def test_file_may_spell_keys_with_underscores(tmp_path: Path) -> None:
         ("model = 5", "model = 5: expected a text"),
         ("lr = [1]", "lr = [1]"),
         ("lr = ", "not TOML"),
+        ('balance = "1,0"', "balance = '1,0': expected even, auto, or a number above 0"),
+        ("balance = 1", "balance = 1: expected a text"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, content: str, complaint: str) -> None:
@@ -77,12 +79,29 @@ def test_wrong_files_are_refused(tmp_path: Path, content: str, complaint: str) -
         (["--config", "absent.toml"], "absent.toml: No such file"),
         (["--stall-timeout-seconds", "5"], "below --stall-warning-seconds"),
         (["--model"], "expected one argument"),
+        (["--balance", "fair"], "--balance: 'fair': expected even, auto, or a number above 0"),
+        (["--balance", "1,,2"], "--balance: '1,,2'"),
+        (["--balance", "1,nan"], "--balance: '1,nan'"),
+        (["--balance", "inf,1"], "--balance: 'inf,1'"),
+        (["--balance", "2,-1"], "--balance: '2,-1'"),
+        (["--balance", ""], "--balance: ''"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_train_options(arguments)
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("even", "even"), ("auto", "auto"), ("1,0.5,2", (1.0, 0.5, 2.0)), ("3", (3.0,))],
+)
+def test_balance(tmp_path: Path, text: str, value: object) -> None:
+    assert parse_train_options(["--balance", text]).balance == value
+    path = tmp_path / "run.toml"
+    path.write_text(f'balance = "{text}"\n')
+    assert parse_train_options(["--config", str(path)]).balance == value
 
 
 def test_help_groups_options_and_shows_defaults() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,11 @@ def numbered_images(count: int) -> ImageSet:
 IMAGES = numbered_images(101)
 
 
-def make_loader(images: ImageSet = IMAGES, **options: object) -> TrainLoader:
+def make_loader(images: ImageSet = IMAGES, size: int = 1, **options: Any) -> TrainLoader:
+    """Even shares unless told otherwise."""
     options = {"batch_size": 4, "augmentation": AUGMENTATION, **options}
-    return TrainLoader(images, MEAN, STD, **options)  # type: ignore[arg-type]
+    even_share = options["batch_size"] * options.get("accumulation", 1)
+    return TrainLoader(images, MEAN, STD, **{"shares": [even_share] * size} | options)
 
 
 def collect(step: StepBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -78,12 +81,80 @@ def test_every_image_exactly_once(
     assert labels == epoch_permutation(0, 3, count)[first_image:].tolist()
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_ranks_together_equal_one_rank(size: int) -> None:
+@settings(max_examples=50, deadline=None)
+@given(
+    count=st.integers(1, 40),
+    plans=st.integers(1, 4).flatmap(
+        lambda size: st.lists(
+            st.lists(st.integers(1, 9), min_size=size, max_size=size), min_size=1, max_size=6
+        )
+    ),
+    batch_size=st.integers(1, 7),
+    accumulation=st.integers(1, 3),
+)
+def test_every_image_exactly_once_with_changing_shares(
+    count: int, plans: list[list[int]], batch_size: int, accumulation: int
+) -> None:
+    """New shares after every step, over three epochs."""
+    images = numbered_images(count)
+    options = {"batch_size": batch_size, "accumulation": accumulation}
+    loaders = [
+        make_loader(images, rank=rank, shares=plans[0], **options) for rank in range(len(plans[0]))
+    ]
+    turn = 0
+    for epoch in range(3):
+        labels: list[int] = []
+        for steps in zip(*(loader.steps(epoch) for loader in loaders), strict=True):
+            plan, turn = plans[turn % len(plans)], turn + 1
+            shares = [collect(step)[1] for step in steps]
+            assert {step.first_image for step in steps} == {len(labels)}
+            assert sum(map(len, shares)) == min(sum(plan), count - len(labels))
+            assert all(len(share) <= most for share, most in zip(shares, plan, strict=True))
+            assert all(len(step.micro_batches) <= accumulation for step in steps)
+            labels.extend(np.concatenate(shares))
+            for loader in loaders:
+                loader.set_shares(plans[turn % len(plans)])
+        assert labels == epoch_permutation(0, epoch, count).tolist()
+    for loader in loaders:
+        loader.close()
+
+
+def test_a_step_stays_valid_when_shares_change() -> None:
+    with make_loader(rank=1, shares=[2, 6]) as loader:
+        steps = loader.steps(0)
+        step = next(steps)
+        before = collect(step)
+        loader.set_shares([5, 3])
+        threading.Event().wait(0.01)  # the thread prepares others meanwhile
+        np.testing.assert_array_equal(collect(step)[0], before[0])
+        expected = epoch_permutation(0, 0, 101)[13:16]
+        np.testing.assert_array_equal(collect(next(steps))[1], expected)
+        assert len(loader_threads()) == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "sizes"),
+    [(3, [3]), (4, [4]), (6, [3, 3]), (11, [4, 4, 3]), (12, [4, 4, 4]), (20, [7, 7, 6])],
+)
+def test_micro_batches_of_a_share(share: int, sizes: list[int]) -> None:
+    """As few as fit into batch_size, as many as accumulation says, and of nearly one size."""
+    with make_loader(accumulation=3, shares=[share]) as loader:
+        step = next(loader.steps(0))
+        assert [len(t) for _, t in step.micro_batches] == sizes
+
+
+def test_a_share_is_one_micro_batch_without_accumulation() -> None:
+    with make_loader(batch_size=4, shares=[1, 11], rank=1) as loader:
+        step = next(loader.steps(0))
+        assert [len(t) for _, t in step.micro_batches] == [11]
+
+
+@pytest.mark.parametrize("shares", [(4, 4), (4, 4, 4), (5, 2, 1, 9), (1, 19)])
+def test_ranks_together_equal_one_rank(shares: tuple[int, ...]) -> None:
     """The same pixels, augmented the same way, bit for bit; 101 images do not divide."""
-    with make_loader(batch_size=4 * size) as loader:
+    with make_loader(batch_size=sum(shares)) as loader:
         alone = [collect(step) for step in loader.steps(0)]
-    loaders = [make_loader(rank=rank, size=size) for rank in range(size)]
+    loaders = [make_loader(rank=rank, shares=shares) for rank in range(len(shares))]
     for (x, t), *steps in zip(alone, *(loader.steps(0) for loader in loaders), strict=True):
         shares = [collect(step) for step in steps]
         np.testing.assert_array_equal(np.concatenate([share for share, _ in shares]), x)

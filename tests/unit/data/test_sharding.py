@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeddl.data.sharding import epoch_permutation, split_evenly
+from edgeddl.data.sharding import epoch_permutation, split_by_speed, split_evenly
+
+SPEEDS = st.lists(st.floats(0.01, 100), min_size=1, max_size=12)
 
 
 @given(count=st.integers(0, 10_000), parts=st.integers(1, 300))
@@ -24,6 +28,63 @@ def test_parts_follow_each_other_and_differ_by_at_most_one(count: int, parts: in
 def test_the_first_parts_are_longer() -> None:
     assert [split_evenly(10, 4, index) for index in range(4)] == [(0, 3), (3, 6), (6, 8), (8, 10)]
     assert [split_evenly(1, 3, index) for index in range(3)] == [(0, 1), (1, 1), (1, 1)]
+
+
+@given(count=st.integers(0, 500), parts=st.integers(1, 30), speed=st.floats(1e-300, 1e300))
+def test_equal_speeds_split_evenly(count: int, parts: int, speed: float) -> None:
+    slices = [split_evenly(count, parts, index) for index in range(parts)]
+    assert split_by_speed(count, [speed] * parts) == [stop - start for start, stop in slices]
+
+
+@given(count=st.integers(0, 500), speeds=SPEEDS, spare=st.integers(0, 20))
+def test_shares_keep_their_bounds(count: int, speeds: list[float], spare: int) -> None:
+    limit = -(-count // len(speeds)) + spare
+    shares = split_by_speed(count, speeds, limit)
+    assert sum(shares) == count
+    assert max(shares) <= limit
+    assert min(shares) >= 1 or (max(shares) <= 1 and count < len(speeds))
+
+
+@given(count=st.integers(0, 500), speeds=SPEEDS, spare=st.integers(0, 20))
+def test_no_image_moved_elsewhere_would_end_sooner(
+    count: int, speeds: list[float], spare: int
+) -> None:
+    """But those that every part gets: the plain definition of the best split, in exact numbers."""
+    limit = -(-count // len(speeds)) + spare
+    shares = split_by_speed(count, speeds, limit)
+    ends = [Fraction(share) / Fraction(speed) for share, speed in zip(shares, speeds, strict=True)]
+    movable = [end for end, share in zip(ends, shares, strict=True) if share > 1]
+    for share, speed in zip(shares, speeds, strict=True):
+        if share < limit and movable:
+            # A float may take for equal what is not.
+            assert Fraction(share + 1) / Fraction(speed) >= max(movable) * (1 - Fraction(1, 2**50))
+
+
+@given(count=st.integers(0, 300), speeds=SPEEDS)
+def test_fewer_images_are_more_for_nobody(count: int, speeds: list[float]) -> None:
+    """So the memory of a whole step is enough for the last of an epoch."""
+    more, less = split_by_speed(count + 1, speeds), split_by_speed(count, speeds)
+    assert all(a <= b for a, b in zip(less, more, strict=True))
+
+
+@given(shares=st.lists(st.integers(1, 100), min_size=1, max_size=12))
+def test_shares_are_speeds_that_give_themselves(shares: list[int]) -> None:
+    assert split_by_speed(sum(shares), shares) == shares
+
+
+@pytest.mark.parametrize(
+    ("count", "speeds", "limit", "shares"),
+    [
+        (128, (1, 1, 1, 0.5), None, [37, 37, 36, 18]),
+        (128, (1, 1, 1, 9), 64, [22, 21, 21, 64]),
+        (4, (1, 1, 1, 9), None, [1, 1, 1, 1]),
+        (2, (1, 2, 1, 9), None, [0, 1, 0, 1]),
+        (0, (1, 2), None, [0, 0]),
+        (5, (1e-320, 1e308), None, [1, 4]),
+    ],
+)
+def test_shares(count: int, speeds: list[float], limit: int | None, shares: list[int]) -> None:
+    assert split_by_speed(count, speeds, limit) == shares
 
 
 @given(seed=st.integers(-(2**63), 2**64), epoch=st.integers(0, 10**6), count=st.integers(1, 500))

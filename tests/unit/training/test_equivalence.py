@@ -41,6 +41,26 @@ def test_ranks_times_batch_equals_one_rank_with_their_batch(tmp_path: Path, rank
     assert many["final_accuracy"] == one["final_accuracy"]
 
 
+@pytest.mark.parametrize(
+    ("speeds", "accumulation"),
+    [((1.0, 0.5), 1), ((1.0, 0.3, 1.0), 1), ((0.1, 9.0, 1.0), 1), ((1.0, 0.4, 1.0), 3)],
+)
+def test_ranks_with_any_shares_equal_one_rank(
+    tmp_path: Path, speeds: tuple[float, ...], accumulation: int
+) -> None:
+    ranks, options = len(speeds), {"lr_scaling": "none", "cutout": 8}
+    share = 8 // accumulation
+    shared = train(
+        tmp_path / "many", ranks, batch_size=share, accumulation=accumulation, balance=speeds,
+        **options,
+    )  # fmt: skip
+    one = train(tmp_path / "one", 1, batch_size=share * accumulation * ranks, **options)
+    assert_same_losses(shared, one)
+    assert shared["final_accuracy"] == one["final_accuracy"]
+    shares = [rank["batch_share"] for rank in shared["ranks"]]
+    assert sum(shares) == share * accumulation * ranks and len(set(shares)) > 1
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_accumulation_equals_a_larger_batch(tmp_path: Path, ranks: int) -> None:
     options = {"lr_scaling": "none", "label_smoothing": 0.1, "nesterov": True}
@@ -62,7 +82,10 @@ def test_the_same_run_twice_is_the_same_bit_for_bit(tmp_path: Path, model: str) 
     assert one["history"] == other["history"]
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket_mib": 1e-3}, {"accumulation": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bucket_mib": 1e-3}, {"accumulation": 2}, {"balance": (1.0, 0.2, 2.0)}],
+)
 def test_bucketed_equals_naive_bit_for_bit(tmp_path: Path, options: dict[str, Any]) -> None:
     naive = train(tmp_path / "n", 3, communicator="naive", **options)
     bucketed = train(tmp_path / "b", 3, communicator="bucketed", **options)
@@ -97,6 +120,16 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, model: str, ranks: int, st
         assert resumed[key] == straight[key], key
     one, other = (latest_arrays(tmp_path / name) for name in ("straight", "resumed"))
     assert one.keys() == other.keys()
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_resumed_equals_uninterrupted_with_fixed_shares(tmp_path: Path) -> None:
+    options = {"model": NORMALISED, "epochs": 3, "balance": (1.0, 0.3, 1.0)}
+    straight = train(tmp_path / "straight", 3, **options)
+    train(tmp_path / "resumed", 3, **options | {"max_steps": 4})
+    resumed = train(tmp_path / "resumed", 3, resume="auto", **options)
+    assert resumed["step_losses"] == straight["step_losses"]
+    one, other = (latest_arrays(tmp_path / name) for name in ("straight", "resumed"))
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 

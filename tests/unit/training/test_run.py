@@ -53,6 +53,7 @@ def test_summary_holds_what_is_promised(tmp_path: Path) -> None:
         assert rank["rank"] == number
         assert rank["host"] == f"thread-{number}"
         assert rank["cpu"]
+        assert rank["batch_share"] == 8
         assert set(rank["phase_seconds"]) == set(PHASES)
         assert rank["images_per_second"] > 0
         assert rank["peak_memory_bytes"] > 2**20

@@ -1,0 +1,83 @@
+"""How many images of a step each rank gets, so that slow boards do not hold up fast ones.
+
+A rank is busy for about a + b * n seconds with n images: a for the update and Python, b for an
+image. Shares in proportion to images per busy second leave the part of a, and taken again and
+again end where all ranks are busy for the same time. Everything here is a pure function of what
+all ranks know, so that all come to the same shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from edgeddl.data.sharding import split_by_speed
+from edgeddl.errors import ConfigError
+from edgeddl.table import counted
+
+# A measured share is at most this many times the even one: activations take memory by the image.
+LARGEST_SHARE = 2
+# Steps before a window that do not count. At the start they pay for what is done once; after a
+# change the first has the shares before it, and the second waits for its images.
+SETTLING_STEPS = 2
+# Steps of a window: soon a first correction, then ever better figures, at last an eye on boards
+# that throttle.
+FIRST_WINDOW, LAST_WINDOW = 4, 50
+# What must be won for a change: less may well be noise.
+LEAST_GAIN = 0.03
+
+
+def check_balance(balance: str | tuple[float, ...], ranks: int) -> None:
+    """Raise unless fixed speeds are as many as the ranks."""
+    if isinstance(balance, tuple) and len(balance) != ranks:
+        raise ConfigError(
+            f"--balance has {counted(len(balance), 'speed')} for {counted(ranks, 'rank')}",
+            hint="give one for each rank, in their order, or take --balance auto",
+        )
+
+
+def starting_shares(
+    balance: str | tuple[float, ...], even_share: int, ranks: int, before: Sequence[int]
+) -> list[int]:
+    """Images of a whole step by rank, for `balance` as in TrainConfig.
+
+    `before`: the shares in the checkpoint of a resumed run, which auto goes on with.
+    """
+    if isinstance(balance, tuple):
+        return split_by_speed(even_share * ranks, balance)
+    if balance == "auto" and len(before) == ranks:
+        return split_by_speed(even_share * ranks, before, LARGEST_SHARE * even_share)
+    return [even_share] * ranks
+
+
+class Balancer:
+    """Follows the speed of the ranks; `shares` are the images of a whole step by rank."""
+
+    def __init__(self, shares: Sequence[int]) -> None:
+        self.shares = list(shares)
+        self._limit = LARGEST_SHARE * sum(shares) // len(shares)
+        self._window: list[Sequence[float]] = []
+        self._window_steps = FIRST_WINDOW
+        self._settling = SETTLING_STEPS
+
+    def observe(self, busy_seconds: Sequence[float]) -> bool:
+        """Take in a whole step by rank; True when it has led to other shares."""
+        if self._settling:
+            self._settling -= 1
+            return False
+        self._window.append(busy_seconds)
+        return len(self._window) == self._window_steps and self._decide()
+
+    def _decide(self) -> bool:
+        # The median: a step that the system disturbed says nothing of a board's speed.
+        seconds = [median(of_rank) for of_rank in zip(*self._window, strict=True)]
+        self._window = []
+        self._window_steps = min(2 * self._window_steps, LAST_WINDOW)
+        speeds = [share / second for share, second in zip(self.shares, seconds, strict=True)]
+        planned = split_by_speed(sum(self.shares), speeds, self._limit)
+        expected = max(share / speed for share, speed in zip(planned, speeds, strict=True))
+        if expected > (1 - LEAST_GAIN) * max(seconds):
+            return False
+        self.shares = planned
+        self._settling = SETTLING_STEPS
+        return True
