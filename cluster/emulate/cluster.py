@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -200,9 +198,7 @@ class EmulatedCluster:
             "ansible_user": ssh.USER,
             "ansible_ssh_common_args": f"-F {self.ssh_config}",
         }
-        comment = (
-            f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
-        )
+        comment = f"Emulated cluster {spec.name!r}: written by cluster.emulate, gone with its end."
         return render_inventory(hosts, variables, comment)
 
     # Looking
@@ -219,10 +215,8 @@ class EmulatedCluster:
 
     def _node_status(self, spec: ClusterSpec, node: NodeSpec) -> NodeStatus:
         cgroup = self._cgroup(spec, node)
-        if not cgroup.processes():
-            state = "down"
-        else:
-            state = "up" if network.is_connected(node) else "cut"
+        link = "up" if network.is_connected(node) else "cut"
+        state = link if cgroup.processes() else "down"
         return NodeStatus(node, state, cgroup.memory_bytes(), cgroup.throttled())
 
     # Taking away

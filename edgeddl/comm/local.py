@@ -6,6 +6,7 @@ ranks, so results are exact and repeatable.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
@@ -112,11 +113,8 @@ class ThreadGroup:
         self.size = size
         self.barrier = threading.Barrier(size)
         self.slots: list[Any] = [None] * size
-        self.mailboxes = {
-            (source, destination): Mailbox()
-            for source in range(size)
-            for destination in range(size)
-        }
+        pairs = itertools.product(range(size), repeat=2)  # source, destination
+        self.mailboxes = {pair: Mailbox() for pair in pairs}
         self.progress = [(0, time.monotonic())] * size
         self.aborted_by: int | None = None
 

@@ -2,9 +2,9 @@
 
 The array is cut into one chunk a rank. In turn t of 2 (size - 1) every rank sends chunk rank - t
 to its right neighbour and receives chunk rank - 1 - t from its left one. In the first size - 1
-turns what arrives is added to the rank's own values, so that a chunk is complete when it has been at
-every rank; in the others complete chunks go round once more. Every link carries 2 (size - 1) / size
-of the array in each direction, the least possible.
+turns what arrives is added to the rank's own values, so that a chunk is complete when it has been
+at every rank; in the others complete chunks go round once more. Every link carries 2 (size - 1) /
+size of the array in each direction, the least possible.
 
 Chunks travel in segments: one that has arrived goes on while the next is still on its way, so the
 links never rest between turns. Two things make this faster than MPI's own ring on a board: several
