@@ -46,6 +46,9 @@ class MPICommunicator:
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         self._comm.Allgather(_as_bytes(send), _as_bytes(receive))
 
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        self._comm.Gather(_as_bytes(send), None if receive is None else _as_bytes(receive))
+
     def allgather(self, value: Any) -> list[Any]:
         return self._comm.allgather(value)
 

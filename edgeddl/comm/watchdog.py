@@ -144,6 +144,10 @@ class WatchedCommunicator:
         with self._watchdog.collective("all-gather"):
             self._inner.allgather_array(send, receive)
 
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        with self._watchdog.collective("gather"):
+            self._inner.gather_array(send, receive)
+
     def allgather(self, value: Any) -> list[Any]:
         with self._watchdog.collective("all-gather"):
             return self._inner.allgather(value)
