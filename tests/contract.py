@@ -20,6 +20,7 @@ from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.compression import COMPRESSIONS, sum_full_precision
 from edgeddl.comm.connect import connect
 from edgeddl.comm.naive import NaiveReducer
+from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.comm.reducer import BucketReducer
 from edgeddl.errors import ConfigError, EdgeddlError, RankDisagreement
 
@@ -131,6 +132,22 @@ def check_half_precision_does_not_hide_divergence(comm: Communicator) -> None:
             bucket[50] = value
         _sum("fp16", comm, bucket)
         assert comm.size == 1 or np.isnan(bucket[50])
+
+
+def check_powersgd_gives_all_ranks_the_same_bits(comm: Communicator) -> None:
+    """Also of its state: what ranks do not share drifts apart from step to step."""
+    shapes = {"W": (40, 30), "b": (1200,)}
+    specs = [ParameterSpec(n, s, tuple(range(len(s)))) for n, s in shapes.items()]
+    arena = Arena(plan_buckets(specs, 10_000))
+    powersgd = PowerSGD(arena.plan, 2)
+    for step in range(3):
+        for name, shape in shapes.items():
+            arena.gradient(name)[...] = _gradient(1000 * step + comm.rank, 1200).reshape(shape)
+        for bucket in arena.plan.buckets:
+            powersgd(comm, bucket, arena.flat_gradient(bucket))
+        for array in (arena.gradients, powersgd.factors):
+            if comm.size > 1:
+                assert len(set(comm.allgather(array.tobytes()))) == 1
 
 
 def check_reducers_agree(comm: Communicator) -> None:
