@@ -240,8 +240,17 @@ class TrainConfig:
     compression: str = _option(
         "none",
         COMMUNICATION,
-        "what travels: float32 (none) or half precision (fp16)",
-        choices=("none", "fp16"),
+        "what travels: float32 (none), half precision (fp16) or low-rank factors (powersgd)",
+        choices=("none", "fp16", "powersgd"),
+    )
+    compression_rank: int = _option(
+        4, COMMUNICATION, "powersgd: columns of the factors; more is closer and larger", **_COUNT
+    )
+    local_steps: int = _option(
+        1,
+        COMMUNICATION,
+        "steps each rank takes alone before all take the mean of parameters and momentum",
+        **_COUNT,
     )
     stall_warning_seconds: float = _option(
         60.0, COMMUNICATION, "name the ranks waited for after this time", **_POSITIVE
@@ -298,6 +307,12 @@ class TrainConfig:
             raise ConfigError(f"--momentum: expected below 1, got {self.momentum}")
         if self.nesterov and self.momentum == 0:
             raise ConfigError("--nesterov needs a --momentum above 0")
+        if self.local_steps > 1 and self.compression != "none":
+            raise ConfigError(
+                f"--local-steps {self.local_steps} sends parameters, which"
+                f" --compression {self.compression} would spoil: it compresses gradients",
+                hint="leave one of them out",
+            )
         if self.stall_timeout_seconds < self.stall_warning_seconds:
             raise ConfigError(
                 f"--stall-timeout-seconds ({self.stall_timeout_seconds:g}) is below"

@@ -16,10 +16,11 @@ import pytest
 from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
-from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import COMPRESSIONS, optimal_bytes
+from edgeddl.comm.communicator import Communicator, optimal_bytes
+from edgeddl.comm.compression import COMPRESSIONS, sum_full_precision
 from edgeddl.comm.connect import connect
 from edgeddl.comm.naive import NaiveReducer
+from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.comm.reducer import BucketReducer
 from edgeddl.errors import ConfigError, EdgeddlError, RankDisagreement
 
@@ -72,6 +73,13 @@ def check_allgather_array(comm: Communicator) -> None:
     np.testing.assert_array_equal(receive, np.arange(comm.size)[:, None] * np.ones(3))
 
 
+def check_gather_array(comm: Communicator) -> None:
+    receive = np.zeros((comm.size, 3), np.float32) if comm.rank == 0 else None
+    comm.gather_array(np.full(3, comm.rank, np.float32), receive)
+    if receive is not None:
+        np.testing.assert_array_equal(receive, np.arange(comm.size)[:, None] * np.ones(3))
+
+
 def check_allgather_of_values(comm: Communicator) -> None:
     values = comm.allgather({"rank": comm.rank})
     assert values == [{"rank": rank} for rank in range(comm.size)]
@@ -92,11 +100,10 @@ def check_progress_reaches_the_others(comm: Communicator) -> None:
 def check_compressions_sum(comm: Communicator) -> None:
     """Half precision rounds each addend and the sum once: 2**-11 of the largest addend each."""
     for kind, tolerance in (("none", 1e-6), ("fp16", 2.0**-11)):
-        bucket_sum = COMPRESSIONS[kind]()
         for length in LENGTHS:
             parts = [_gradient(rank, length) for rank in range(comm.size)]
             bucket = parts[comm.rank].copy()
-            sent = bucket_sum(comm, bucket)
+            sent = _sum(kind, comm, bucket)
             limit = tolerance * (sum(abs(part).max() for part in parts) * 2 + 1e-30)
             assert np.abs(bucket - np.sum(parts, axis=0, dtype=np.float64)).max() <= limit, kind
             assert (sent > 0) == (comm.size > 1)
@@ -104,8 +111,8 @@ def check_compressions_sum(comm: Communicator) -> None:
 
 def check_half_precision_sends_half(comm: Communicator) -> None:
     bucket = np.ones(100_000, np.float32)
-    full = COMPRESSIONS["none"]()(comm, bucket.copy())
-    half = COMPRESSIONS["fp16"]()(comm, bucket.copy())
+    full = _sum("none", comm, bucket.copy())
+    half = _sum("fp16", comm, bucket.copy())
     assert full == optimal_bytes(bucket.nbytes, comm.size)
     assert abs(half - full / 2) <= 16 * comm.size  # the scale in front of each message
 
@@ -114,7 +121,7 @@ def check_half_precision_keeps_extremes(comm: Communicator) -> None:
     """Far outside half precision's own range of 6e-8 to 65504."""
     for value in (1e-37, 1e-10, 1e8):
         bucket = np.full(101, value, np.float32)
-        COMPRESSIONS["fp16"]()(comm, bucket)
+        _sum("fp16", comm, bucket)
         np.testing.assert_allclose(bucket, value * comm.size, rtol=2e-3)
 
 
@@ -123,8 +130,24 @@ def check_half_precision_does_not_hide_divergence(comm: Communicator) -> None:
         bucket = np.zeros(101, np.float32)
         if comm.rank == comm.size - 1:
             bucket[50] = value
-        COMPRESSIONS["fp16"]()(comm, bucket)
+        _sum("fp16", comm, bucket)
         assert comm.size == 1 or np.isnan(bucket[50])
+
+
+def check_powersgd_gives_all_ranks_the_same_bits(comm: Communicator) -> None:
+    """Also of its state: what ranks do not share drifts apart from step to step."""
+    shapes = {"W": (40, 30), "b": (1200,)}
+    specs = [ParameterSpec(n, s, tuple(range(len(s)))) for n, s in shapes.items()]
+    arena = Arena(plan_buckets(specs, 10_000))
+    powersgd = PowerSGD(arena.plan, 2)
+    for step in range(3):
+        for name, shape in shapes.items():
+            arena.gradient(name)[...] = _gradient(1000 * step + comm.rank, 1200).reshape(shape)
+        for bucket in arena.plan.buckets:
+            powersgd(comm, bucket, arena.flat_gradient(bucket))
+        for array in (arena.gradients, powersgd.factors):
+            if comm.size > 1:
+                assert len(set(comm.allgather(array.tobytes()))) == 1
 
 
 def check_reducers_agree(comm: Communicator) -> None:
@@ -169,6 +192,11 @@ CONTRACT: list[Check] = [
 CONTRACT.remove(check_agreement)
 
 
+def _sum(kind: str, comm: Communicator, gradients: np.ndarray) -> int:
+    plan = plan_buckets([ParameterSpec("b", gradients.shape, (0,))], gradients.nbytes)
+    return COMPRESSIONS[kind](plan, 1)(comm, plan.buckets[0], gradients)
+
+
 def _gradient(seed: int, length: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(scale=1e-3, size=length).astype(np.float32)
 
@@ -179,11 +207,10 @@ def _reduce(comm: Communicator, kind: str, passes: int) -> np.ndarray:
     specs = [ParameterSpec(n, s, (2, 3, 1, 0) if len(s) == 4 else (0,)) for n, s in shapes.items()]
     arena = Arena(plan_buckets(specs, bucket_bytes=64))
     parameters = {name: object() for name in shapes}
-    bucket_sum = COMPRESSIONS["none"]()
     reducer = (
-        NaiveReducer(comm, arena, bucket_sum)
+        NaiveReducer(comm, arena, sum_full_precision)
         if kind == "naive"
-        else BucketReducer(comm, arena, parameters, bucket_sum)
+        else BucketReducer(comm, arena, parameters, sum_full_precision)
     )
     scalars = np.array([comm.rank, 1.0])
     reducer.begin_step(passes)

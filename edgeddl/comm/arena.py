@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, Bucket, BucketPlan, Slot
+from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, Bucket, BucketPlan
 
 
 class Arena:
@@ -38,9 +38,9 @@ class Arena:
         in_memory = flat[slot.start : slot.stop].reshape([shape[axis] for axis in axes])
         return in_memory.transpose(np.argsort(axes)) if axes else in_memory
 
-    def flat_gradient(self, part: Slot | Bucket) -> np.ndarray:
-        """The gradients of a slot or a bucket as they lie in memory."""
-        return self.gradients[part.start : part.stop]
+    def flat_gradient(self, bucket: Bucket) -> np.ndarray:
+        """The gradients of a bucket as they lie in memory."""
+        return self.gradients[bucket.start : bucket.stop]
 
 
 def _aligned_zeros(length: int) -> np.ndarray:

@@ -16,6 +16,15 @@ from edgeddl.comm.ring import Transfer
 ALGORITHMS = ("ring", "mpi", "stock")
 
 
+def optimal_bytes(payload_bytes: int, size: int) -> int:
+    """Bytes a rank sends in a bandwidth-optimal all-reduce.
+
+    It sends (size - 1)/size of the payload to have it summed and as much again to have the sums
+    spread, whatever order of messages MPI chooses.
+    """
+    return 2 * (size - 1) * payload_bytes // size
+
+
 class Communicator(Protocol):
     """A fixed group of ranks. Collective calls are made by every rank, in the same order."""
 
@@ -46,6 +55,9 @@ class Communicator(Protocol):
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         """Every rank's `send` becomes row `rank` of everybody's `receive`."""
+
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        """Every rank's `send` becomes row `rank` of rank 0's `receive`; the others give None."""
 
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:
         """Begin to send to one rank; the array must not change until it is done."""

@@ -1,37 +1,43 @@
-"""What travels on the wire: each kind is one function that sums a bucket over all ranks.
-
-A kind takes the communicator and a flat float32 bucket, replaces the bucket by the sum over ranks
-(the same bits on every rank) and returns the bytes this rank sent. Those are the bytes of a
-bandwidth-optimal all-reduce: a rank sends (size - 1)/size of the payload to have it summed and as
-much again to have the sums spread, whatever order of messages MPI chooses.
-"""
+"""What travels on the wire: each kind is one function that sums a bucket over all ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
-from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.bucket import Bucket, BucketPlan
+from edgeddl.comm.communicator import Communicator, optimal_bytes
+from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.kernels import decode_half, encode_half
 
 # Of numbers that can be encoded: with it, the factor is the largest power of two of a float32.
 LARGEST_EXPONENT = 127 - 112 + 15
 
-BucketSum = Callable[[Communicator, np.ndarray], int]
+
+class BucketSum(Protocol):
+    """Sums one bucket over all ranks: a collective call."""
+
+    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+        """Replace the bucket's flat float32 gradients by their sum, or what stands for it.
+
+        It has the same bits on every rank. Returns the bytes this rank sent, counted as those of
+        bandwidth-optimal collectives.
+        """
 
 
-def optimal_bytes(payload_bytes: int, size: int) -> int:
-    """Bytes a rank sends in a bandwidth-optimal all-reduce."""
-    return 2 * (size - 1) * payload_bytes // size
-
-
-def sum_full_precision(communicator: Communicator, bucket: np.ndarray) -> int:
+def sum_full_precision(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
     """Sum in float32, as it is."""
     if communicator.size == 1:
         return 0
-    communicator.allreduce(bucket)
-    return optimal_bytes(bucket.nbytes, communicator.size)
+    communicator.allreduce(gradients)
+    return optimal_bytes(gradients.nbytes, communicator.size)
+
+
+def keep_own(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+    """Send nothing: each rank takes its step with its own gradients."""
+    return 0
 
 
 class HalfPrecisionSum:
@@ -51,14 +57,14 @@ class HalfPrecisionSum:
     def __init__(self) -> None:
         self._buffers: dict[tuple[int, int], _Buffers] = {}
 
-    def __call__(self, communicator: Communicator, bucket: np.ndarray) -> int:
-        size = communicator.size
-        if size == 1 or not bucket.size:
+    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+        length, size = gradients.size, communicator.size
+        if size == 1 or not length:
             return 0
-        if (bucket.size, size) not in self._buffers:
-            self._buffers[bucket.size, size] = _Buffers(bucket.size, size)
-        buffers = self._buffers[bucket.size, size]
-        chunks = [bucket[start : start + buffers.chunk] for start in buffers.chunk_starts]
+        if (length, size) not in self._buffers:
+            self._buffers[length, size] = _Buffers(length, size)
+        buffers = self._buffers[length, size]
+        chunks = [gradients[start : start + buffers.chunk] for start in buffers.chunk_starts]
         for chunk, message in zip(chunks, buffers.outgoing, strict=True):
             _encode(chunk, message)
         communicator.alltoall(buffers.outgoing, buffers.incoming)
@@ -112,7 +118,9 @@ def _factor_for(values: np.ndarray) -> np.float32:
     return np.float32(2.0 ** (112 + exponent - 15))
 
 
-COMPRESSIONS: dict[str, Callable[[], BucketSum]] = {
-    "none": lambda: sum_full_precision,
-    "fp16": HalfPrecisionSum,
+# Made from the plan of a model's gradients and --compression-rank.
+COMPRESSIONS: dict[str, Callable[[BucketPlan, int], BucketSum]] = {
+    "none": lambda plan, rank: sum_full_precision,
+    "fp16": lambda plan, rank: HalfPrecisionSum(),
+    "powersgd": PowerSGD,
 }

@@ -46,6 +46,10 @@ class SingleCommunicator:
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         receive[0] = send
 
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        assert receive is not None
+        receive[0] = send
+
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:
         raise CommunicationError("one rank has nobody to send to")
 
@@ -165,6 +169,13 @@ class ThreadCommunicator:
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         for rank, other in enumerate(self._exchange(send)):
             receive[rank] = other
+        self._wait()
+
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        others = self._exchange(send)
+        if receive is not None:
+            for rank, other in enumerate(others):
+                receive[rank] = other
         self._wait()
 
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:

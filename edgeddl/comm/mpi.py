@@ -63,6 +63,9 @@ class MPICommunicator:
     def start_receive(self, array: np.ndarray, source: int) -> _Message:
         return _Message(self._messages.Irecv(_as_bytes(array), source))
 
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        self._comm.Gather(_as_bytes(send), None if receive is None else _as_bytes(receive))
+
     def allgather(self, value: Any) -> list[Any]:
         return self._comm.allgather(value)
 

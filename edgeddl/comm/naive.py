@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 
@@ -52,8 +53,9 @@ class NaiveReducer:
             self._communicator.allreduce(self._scalars)
             self._scalars = None
         for slot in self._arena.plan.slots:
-            gradient = self._arena.flat_gradient(slot)
-            self.bytes_sent += self._bucket_sum(self._communicator, gradient)
+            bucket = Bucket((slot,), slot.start, slot.stop)
+            gradient = self._arena.flat_gradient(bucket)
+            self.bytes_sent += self._bucket_sum(self._communicator, bucket, gradient)
 
     def close(self) -> None:
         pass

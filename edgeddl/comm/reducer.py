@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 from edgeddl.errors import CommunicationError
@@ -172,8 +173,7 @@ class BucketReducer:
     def _launch_complete_buckets(self) -> None:
         buckets = self._arena.plan.buckets
         while self._launched < len(buckets) and self._missing[self._launched] == 0:
-            bucket = self._arena.flat_gradient(buckets[self._launched])
-            self._submit(partial(self._sum_bucket, bucket))
+            self._submit(partial(self._sum_bucket, buckets[self._launched]))
             self._launched += 1
 
     def _submit(self, job: Callable[[], None]) -> None:
@@ -191,5 +191,6 @@ class BucketReducer:
                 return
             self._outcomes.put(None)
 
-    def _sum_bucket(self, bucket: np.ndarray) -> None:
-        self.bytes_sent += self._bucket_sum(self._communicator, bucket)
+    def _sum_bucket(self, bucket: Bucket) -> None:
+        gradients = self._arena.flat_gradient(bucket)
+        self.bytes_sent += self._bucket_sum(self._communicator, bucket, gradients)

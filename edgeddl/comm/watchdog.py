@@ -145,6 +145,10 @@ class WatchedCommunicator:
         with self._watchdog.collective("all-gather"):
             self._inner.allgather_array(send, receive)
 
+    def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
+        with self._watchdog.collective("gather"):
+            self._inner.gather_array(send, receive)
+
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:
         return self._inner.start_send(array, destination)
 

@@ -33,12 +33,19 @@ class StepBatch:
     images: how many images the step takes over all ranks, from position first_image of the epoch.
     micro_batches: this rank's share, (x, t) with x float32 (n, 3, 32, 32), channels last in memory;
         valid until the next StepBatch is asked for. None when there are fewer images than ranks.
+    ends_epoch: whether it is the last step of its epoch.
     """
 
     epoch: int
     first_image: int
     images: int
     micro_batches: list[tuple[Float32s, Int32s]]
+    ends_epoch: bool
+
+    @property
+    def own_images(self) -> int:
+        """How many images this rank takes."""
+        return sum(len(t) for _, t in self.micro_batches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +159,7 @@ class TrainLoader:
             self.close()
             raise
         stop = step.first_image + step.images
-        at_end = stop == len(self._images)
-        self._prepared_from = (step.epoch + 1, 0) if at_end else (step.epoch, stop)
+        self._prepared_from = (step.epoch + 1, 0) if step.ends_epoch else (step.epoch, stop)
         return step
 
     def _make_steps(self, epoch: int, first_image: int) -> Iterator[StepBatch]:
@@ -168,7 +174,8 @@ class TrainLoader:
                 start = first_image + sum(shares[: self._rank])
                 share = np.arange(start, start + shares[self._rank])
                 micro_batches = self._fill(next(rooms), epoch, share, order[share])
-                yield StepBatch(epoch, first_image, images, micro_batches)
+                ends_epoch = first_image + images == count
+                yield StepBatch(epoch, first_image, images, micro_batches, ends_epoch)
                 first_image += images
             epoch, first_image = epoch + 1, 0
 

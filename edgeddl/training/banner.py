@@ -8,7 +8,7 @@ from edgeddl.comm.agreement import describe_ranks
 from edgeddl.table import counted, render_facts
 from edgeddl.training.startup import PreparedRun
 
-WIRE = {"none": "float32", "fp16": "half precision"}
+WIRE = {"none": "float32", "fp16": "half precision", "powersgd": "PowerSGD of rank {rank}"}
 
 
 def render_banner(run: PreparedRun, ranks: list[tuple[str, str, int]]) -> str:
@@ -80,12 +80,16 @@ def _communication(run: PreparedRun) -> str:
     plan, config = run.arena.plan, run.config
     if run.communicator.size == 1:
         return "none: one rank"
+    if config.local_steps > 1:
+        every = f"every {config.local_steps} steps and at the end of an epoch"
+        return f"parameters and momentum {every}, float32 on the wire"
     if config.communicator == "naive":
         kind = f"naive, {counted(len(plan.slots), 'blocking all-reduce')}"
     else:
         buckets = counted(len(plan.buckets), "bucket")
         kind = f"bucketed, {buckets} of about {config.bucket_mib:g} MiB"
-    return f"{kind}, {WIRE[config.compression]} on the wire"
+    wire = WIRE[config.compression].format(rank=config.compression_rank)
+    return f"{kind}, {wire} on the wire"
 
 
 def _position(run: PreparedRun) -> str:

@@ -72,11 +72,12 @@ class TrainingLoop:
         self._evaluate = evaluate
         self._extensions = extensions
         self._stop = stop
+        self._synchronised = True  # all ranks have the same parameters
 
     @property
     def done(self) -> bool:
         reached = self._config.max_steps is not None and self.state.step >= self._config.max_steps
-        return reached or self.state.epoch >= self._config.epochs
+        return (reached and self._synchronised) or self.state.epoch >= self._config.epochs
 
     def run(self) -> None:
         if self.state.epoch_to_record:  # the run was stopped just before
@@ -111,9 +112,8 @@ class TrainingLoop:
             result = self._updater.step(batch, rate, self._stop.received, clock)
             seconds = clock.elapsed()
             check_finite("loss", result.loss, self.state.step + 1)
-            images = sum(len(t) for _, t in batch.micro_batches)
             self.state.advance(result.loss, batch.images, self._epoch_images)
-            self.stopwatch.add(seconds, clock.phase_seconds, images)
+            self.stopwatch.add(seconds, clock.phase_seconds, batch.own_images)
             report = StepReport(
                 self.state,
                 result.loss,
@@ -124,6 +124,9 @@ class TrainingLoop:
             )
             for extension in self._extensions:
                 extension.on_step(report)
+            self._synchronised = result.synchronised
+            if not self._synchronised:
+                continue
             self.stopped = result.stop_requested and not self.done
             if self.state.epoch_to_record and not self.stopped:
                 self._record_epoch()

@@ -14,7 +14,6 @@ from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import COMPRESSIONS
 from edgeddl.comm.naive import NaiveReducer
 from edgeddl.comm.reducer import BucketReducer, Reducer
 from edgeddl.config import TrainConfig
@@ -28,6 +27,7 @@ from edgeddl.training.evaluator import evaluate
 from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.progress import Progress
+from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.parameters import named_parameters
 from edgeddl.training.run_folder import RunFolder
@@ -58,17 +58,21 @@ def run_training(
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     if run.folder is not None:
         log.say(render_banner(run, ranks))
-    reducer = _make_reducer(run)
+    reducer, local_steps = _make_reducer(run), _make_local_steps(run)
     keep = config.keep_checkpoints
     store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
-    checkpointing = Checkpointing(run.snapshots, store, config.checkpoint_every)
+    checkpointing = Checkpointing(
+        run.snapshots, store, config.checkpoint_every, first_step=run.state.step
+    )
     with closing(reducer), make_loader(run) as loader:
         extensions = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
-        loop = _make_loop(run, reducer, loader, extensions, stop)
+        updater = _make_updater(run, reducer, local_steps)
+        loop = _make_loop(run, updater, loader, extensions, stop)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
         with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
             loop.run()
-            summary = _summarise(run, loop, reducer, threads)
+            bytes_sent = reducer.bytes_sent + (local_steps.bytes_sent if local_steps else 0)
+            summary = _summarise(run, loop, bytes_sent, threads)
     exit_code = exit_code_after_stop() if loop.stopped else 0
     if run.folder is not None:
         _publish(run, run.folder, summary)
@@ -78,10 +82,29 @@ def run_training(
 
 
 def _make_reducer(run: PreparedRun) -> Reducer:
-    bucket_sum = COMPRESSIONS[run.config.compression]()
     if run.config.communicator == "naive":
-        return NaiveReducer(run.communicator, run.arena, bucket_sum)
-    return BucketReducer(run.communicator, run.arena, named_parameters(run.model), bucket_sum)
+        return NaiveReducer(run.communicator, run.arena, run.bucket_sum)
+    parameters = named_parameters(run.model)
+    return BucketReducer(run.communicator, run.arena, parameters, run.bucket_sum)
+
+
+def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
+    if run.config.local_steps == 1:
+        return None
+    arrays = (run.optimizer.parameters, run.optimizer.velocity)
+    return LocalSteps(run.communicator, arrays, steps=run.config.local_steps)
+
+
+def _make_updater(run: PreparedRun, reducer: Reducer, local_steps: LocalSteps | None) -> Updater:
+    return Updater(
+        run.model,
+        reducer,
+        run.optimizer,
+        rank=run.communicator.rank,
+        ranks=run.communicator.size,
+        label_smoothing=run.config.label_smoothing,
+        local_steps=local_steps,
+    )
 
 
 def make_loader(run: PreparedRun) -> TrainLoader:
@@ -103,19 +126,11 @@ def make_loader(run: PreparedRun) -> TrainLoader:
 
 def _make_loop(
     run: PreparedRun,
-    reducer: Reducer,
+    updater: Updater,
     loader: TrainLoader,
     extensions: Sequence[Extension],
     stop: StopRequest,
 ) -> TrainingLoop:
-    updater = Updater(
-        run.model,
-        reducer,
-        run.optimizer,
-        rank=run.communicator.rank,
-        ranks=run.communicator.size,
-        label_smoothing=run.config.label_smoothing,
-    )
     return TrainingLoop(
         run.config,
         run.state,
@@ -152,14 +167,14 @@ def make_progress(run: PreparedRun) -> list[Extension]:
 
 
 def _summarise(
-    run: PreparedRun, loop: TrainingLoop, reducer: Reducer, threads: int
+    run: PreparedRun, loop: TrainingLoop, bytes_sent: int, threads: int
 ) -> dict[str, Any]:
     accuracy = loop.final_accuracy()
     own = rank_summary(
         run.communicator,
         loop.stopwatch,
         threads,
-        reducer.bytes_sent,
+        bytes_sent,
         batch_share=loop.state.shares[run.communicator.rank],
     )
     return summarise(

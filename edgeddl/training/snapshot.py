@@ -5,7 +5,8 @@
     statistics/NAME         batch normalisation's running statistics, averaged over ranks
     rank_statistics/NAME    the same of every rank: a resumed run equals an uninterrupted one
 
-With another number of ranks every rank starts from the averaged statistics.
+With another number of ranks every rank starts from the averaged statistics. What compression adds
+is in `compression_state`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from edgeddl.comm.communicator import Communicator
 from edgeddl.config import COURSE_NEUTRAL_OPTIONS, TrainConfig
 from edgeddl.errors import CheckpointError
 from edgeddl.optimizers import MomentumSGD
+from edgeddl.training import compression_state
 from edgeddl.training.checkpoint import Checkpoint
+from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics
 
 MODEL_OPTIONS = ("model", "stem", "dataset")
+COMPRESSION_OPTIONS = ("compression", "compression_rank")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Snapshots:
     model: chainer.Chain
     arena: Arena
     optimizer: MomentumSGD
+    compression: CompressionState | None = None
 
     def capture(self, state: RunState) -> Checkpoint:
         statistics = RunningStatistics(self.model)
@@ -49,6 +54,7 @@ class Snapshots:
             **_prefixed("velocity", self._views(self.optimizer.velocity)),
             **_prefixed("statistics", statistics.split(by_rank.mean(axis=0))),
             **_prefixed("rank_statistics", statistics.split(by_rank)),
+            **(self.compression.capture() if self.compression else {}),
         }
         meta = {
             "state": state.to_json(),
@@ -68,8 +74,13 @@ class Snapshots:
         if type(ranks) is not int or ranks < 1 or not isinstance(options, dict):
             raise CheckpointError(f"{origin} does not describe a training run")
         RunState.from_json(meta.get("state"), origin)
-        expected = {name: array.shape for name, array in self._expected_arrays(ranks).items()}
-        found = {name: array.shape for name, array in checkpoint.arrays.items()}
+        compression = self._compression_of(meta)
+        expected = {name: a.shape for name, a in self._expected_arrays(ranks, compression).items()}
+        found = {
+            name: array.shape
+            for name, array in checkpoint.arrays.items()
+            if compression or not name.startswith(f"{compression_state.PREFIX}/")
+        }
         for name in sorted(expected.keys() | found.keys()):
             if expected.get(name) != found.get(name):
                 model = " ".join(f"--{key} {options.get(key)}" for key in MODEL_OPTIONS)
@@ -92,6 +103,8 @@ class Snapshots:
         self.communicator.broadcast(self.arena.parameters)
         self.communicator.broadcast(self.optimizer.velocity)
         self._restore_statistics(checkpoint, meta["ranks"])
+        if compression := self._compression_of(meta):
+            compression.restore(checkpoint.arrays if checkpoint else None, meta["ranks"])
         return RunState.from_json(meta["state"], "the checkpoint")
 
     def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int) -> None:
@@ -104,7 +117,15 @@ class Snapshots:
         self.communicator.broadcast(rows)
         statistics.set_flat(rows[self.communicator.rank if same_ranks else 0])
 
-    def _expected_arrays(self, ranks: int) -> dict[str, np.ndarray]:
+    def _compression_of(self, meta: Mapping[str, Any]) -> CompressionState | None:
+        """Whose state a checkpoint holds; None where it was written with another compression."""
+        config, before = self.config.to_json(), meta["options"]
+        same = all(before.get(name) == config[name] for name in COMPRESSION_OPTIONS)
+        return self.compression if same else None
+
+    def _expected_arrays(
+        self, ranks: int, compression: CompressionState | None
+    ) -> dict[str, np.ndarray]:
         statistics = RunningStatistics(self.model)
         by_rank = statistics.split(np.zeros((ranks, statistics.flat().size), np.float32))
         return {
@@ -112,6 +133,7 @@ class Snapshots:
             **_prefixed("velocity", self._views(self.optimizer.velocity)),
             **_prefixed("statistics", statistics.arrays()),
             **_prefixed("rank_statistics", by_rank),
+            **(compression.expected_arrays(ranks) if compression else {}),
         }
 
     def _views(self, flat: np.ndarray) -> dict[str, np.ndarray]:

@@ -12,6 +12,8 @@ from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.compression import COMPRESSIONS, BucketSum, keep_own
+from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
@@ -20,6 +22,8 @@ from edgeddl.models import build_model
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from edgeddl.training.compression_state import CompressionState
+from edgeddl.training.local_steps import steps_to_round_end
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
 from edgeddl.training.run_folder import RunFolder, check_summary_path, choose_run_folder, run_name
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
@@ -40,6 +44,7 @@ class PreparedRun:
     dataset: Dataset
     model: chainer.Chain
     arena: Arena
+    bucket_sum: BucketSum
     optimizer: MomentumSGD
     schedule: Schedule
     peak_learning_rate: float
@@ -65,8 +70,15 @@ class PreparedRun:
         this_epoch = -(-(self.epoch_images - self.state.first_image) // self.global_batch)
         later = max(self.config.epochs - self.state.epoch - 1, 0) * self.steps_per_epoch
         left = this_epoch + later if self.state.epoch < self.config.epochs else 0
-        total = self.state.step + left
-        return max(min(total, self.config.max_steps or total), self.state.step)
+        if self.config.max_steps is not None:
+            wanted = steps_to_round_end(
+                max(self.config.max_steps - self.state.step, 0),
+                this_epoch=this_epoch,
+                steps_per_epoch=self.steps_per_epoch,
+                local_steps=self.config.local_steps,
+            )
+            left = min(left, wanted)
+        return self.state.step + left
 
 
 def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
@@ -88,7 +100,11 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         momentum=config.momentum,
         nesterov=config.nesterov,
     )
-    snapshots = Snapshots(config, communicator, model, arena, optimizer)
+    bucket_sum = _make_bucket_sum(config, arena)
+    compression = (
+        CompressionState(communicator, bucket_sum) if isinstance(bucket_sum, PowerSGD) else None
+    )
+    snapshots = Snapshots(config, communicator, model, arena, optimizer, compression)
     folder, checkpoint = together(
         communicator, lambda: _open_folder(config, communicator, snapshots)
     )
@@ -104,6 +120,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         dataset=dataset,
         model=model,
         arena=arena,
+        bucket_sum=bucket_sum,
         optimizer=optimizer,
         schedule=schedule,
         peak_learning_rate=peak,
@@ -159,6 +176,12 @@ def _share_start(communicator: Communicator, model: chainer.Chain, arena: Arena)
     values = statistics.flat()
     communicator.broadcast(values)
     statistics.set_flat(values)
+
+
+def _make_bucket_sum(config: TrainConfig, arena: Arena) -> BucketSum:
+    if config.local_steps > 1:
+        return keep_own
+    return COMPRESSIONS[config.compression](arena.plan, config.compression_rank)
 
 
 def _open_folder(

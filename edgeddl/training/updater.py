@@ -17,6 +17,7 @@ from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
+from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.parameters import named_parameters
 
 
@@ -25,11 +26,13 @@ class StepResult:
     """What a step tells, the same on all ranks.
 
     busy_seconds: by rank, how long each worked on the step before this one without waiting.
+    synchronised: whether all ranks have the same parameters after it.
     """
 
     loss: float
     stop_requested: bool
     busy_seconds: tuple[float, ...] = ()
+    synchronised: bool = True
 
 
 @contextmanager
@@ -48,7 +51,11 @@ def _uncollected() -> Iterator[None]:
 
 
 class Updater:
-    """Joins model, reducer and optimizer to the step that all ranks take together."""
+    """Joins model, reducer and optimizer to the step that all ranks take together.
+
+    With `local_steps` each rank takes it alone, with the mean gradient of its own images, and the
+    ranks meet at the end of a round; the reducer must leave gradients alone then.
+    """
 
     def __init__(
         self,
@@ -59,6 +66,7 @@ class Updater:
         rank: int = 0,
         ranks: int = 1,
         label_smoothing: float = 0.0,
+        local_steps: LocalSteps | None = None,
     ) -> None:
         self._model = model
         self._parameters = named_parameters(model)
@@ -67,6 +75,7 @@ class Updater:
         self._rank, self._ranks = rank, ranks
         self._busy_seconds = 0.0  # of the last step
         self._label_smoothing = label_smoothing
+        self._local_steps = local_steps
 
     def step(
         self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
@@ -78,27 +87,30 @@ class Updater:
         self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
     ) -> StepResult:
         passes_left = len(batch.micro_batches)
+        images_of_gradient = batch.own_images if self._local_steps else batch.images
         scalars = self._scalars(stop_requested)
         self._reducer.begin_step(passes_left)
         for x, t in batch.micro_batches:
-            share = len(t) / batch.images
             with clock.phase("forward"):
                 loss = smoothed_softmax_cross_entropy(self._model(x), t, self._label_smoothing)
-                scalars[0] += float(loss.array) * share
+                scalars[0] += float(loss.array) * (len(t) / batch.images)
             passes_left -= 1
             if passes_left == 0:
                 self._reducer.send_scalars(scalars)
             with clock.phase("backward"):
-                self._backward(loss, share)
+                self._backward(loss, len(t) / images_of_gradient)
         if not batch.micro_batches:
             self._reducer.send_scalars(scalars)
         with clock.phase("allreduce_wait"):
             self._reducer.wait()
         with clock.phase("update"):
-            self._optimizer.update(learning_rate)
+            if images_of_gradient:
+                self._optimizer.update(learning_rate)
+        with clock.phase("allreduce_wait"):
+            synchronised = self._local_steps is None or self._local_steps.add(batch)
         self._busy_seconds = clock.busy()
         loss, stop, *busy_seconds = scalars.tolist()
-        return StepResult(loss, bool(stop), tuple(busy_seconds))
+        return StepResult(loss, bool(stop), tuple(busy_seconds), synchronised)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:
         """What ranks learn of each other in a step: loss, wishes to stop, each one's busy time.
@@ -111,7 +123,7 @@ class Updater:
         return scalars
 
     def _backward(self, loss: chainer.Variable, share: float) -> None:
-        """Gradients of this micro-batch's part in the mean loss over all images of the step."""
+        """Gradients of this micro-batch's part in the mean loss over the images of the gradient."""
         self._reducer.begin_backward()
         with collecting(self._reducer):
             gradients = backpropagate(loss, np.asarray(share, loss.dtype))

@@ -13,7 +13,7 @@ from bench_kernels.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECA
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import plan_buckets
-from edgeddl.comm.compression import COMPRESSIONS
+from edgeddl.comm.compression import sum_full_precision
 from edgeddl.comm.local import SingleCommunicator
 from edgeddl.comm.reducer import BucketReducer
 from edgeddl.config import TrainConfig
@@ -34,7 +34,7 @@ from edgeddl.training.updater import Updater
 def prepare(batch: int) -> Callable[[], Any]:
     """A step on images that are already there, as the loader's thread would have them."""
     x, t = make_batch(batch)
-    step_batch = StepBatch(0, 0, batch, [(channels_last(x), t)])
+    step_batch = StepBatch(0, 0, batch, [(channels_last(x), t)], ends_epoch=False)
     updater = make_updater(x.shape[1:])
     return lambda: updater.step(step_batch, LEARNING_RATE, False, StepClock())
 
@@ -49,8 +49,8 @@ def make_updater(image_shape: tuple[int, ...]) -> Updater:
     optimizer = MomentumSGD(
         arena.parameters, arena.gradients, segments, momentum=MOMENTUM, nesterov=False
     )
-    parameters, bucket_sum = named_parameters(model), COMPRESSIONS["none"]()
-    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum)
+    parameters = named_parameters(model)
+    reducer = BucketReducer(SingleCommunicator(), arena, parameters, sum_full_precision)
     return Updater(model, reducer, optimizer)
 
 

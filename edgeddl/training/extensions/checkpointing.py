@@ -18,11 +18,17 @@ class Checkpointing:
     """
 
     def __init__(
-        self, snapshots: Snapshots, store: CheckpointStore | None, every_steps: int | None
+        self,
+        snapshots: Snapshots,
+        store: CheckpointStore | None,
+        every_steps: int | None,
+        *,
+        first_step: int,
     ) -> None:
         self._snapshots = snapshots
         self._store = store  # on rank 0 only
         self._every_steps = every_steps
+        self._paused_step = first_step  # the last one after which there was a pause
         self.saved_step: int | None = None  # of the last checkpoint that is on the disk
 
     def on_step(self, report: StepReport) -> None:
@@ -33,7 +39,9 @@ class Checkpointing:
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
         best = state.best_step == state.step
-        if not (final or best or self._is_due(state)):
+        due = self._is_due(state)
+        self._paused_step = state.step
+        if not (final or best or due):
             return
         check_finite("norm of the parameters", self._snapshots.parameter_norm(), state.step)
         checkpoint = self._snapshots.capture(state)
@@ -52,4 +60,5 @@ class Checkpointing:
     def _is_due(self, state: RunState) -> bool:
         if self._every_steps is None:
             return state.at_epoch_end
-        return state.step % self._every_steps == 0
+        # With local steps there is not a pause after each step: then at the first one after.
+        return state.step // self._every_steps > self._paused_step // self._every_steps

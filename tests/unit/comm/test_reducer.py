@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgeddl.comm.arena import Arena
-from edgeddl.comm.bucket import ParameterSpec, plan_buckets
+from edgeddl.comm.bucket import Bucket, ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import SingleCommunicator
 from edgeddl.comm.reducer import BucketReducer
@@ -23,10 +23,10 @@ class Recorder:
         self.sums: list[float] = []
         self.arrived = threading.Semaphore(0)
 
-    def __call__(self, communicator: Communicator, bucket: np.ndarray) -> int:
-        self.sums.append(float(bucket.sum()))
+    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+        self.sums.append(float(gradients.sum()))
         self.arrived.release()
-        return bucket.nbytes
+        return gradients.nbytes
 
 
 def make_reducer(bucket_sum: Any) -> tuple[BucketReducer, dict[str, object], Arena]:
@@ -131,7 +131,7 @@ def test_a_parameter_that_another_function_uses_too_is_refused() -> None:
 
 
 def test_the_threads_error_comes_out_in_wait() -> None:
-    def fail(communicator: Communicator, bucket: np.ndarray) -> int:
+    def fail(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         raise ConnectionResetError("cable pulled")
 
     reducer, parameters, _ = make_reducer(fail)
