@@ -236,6 +236,13 @@ class TrainConfig:
         "bucketed: flat buckets, summed during backward; naive: one all-reduce per parameter",
         choices=("bucketed", "naive"),
     )
+    allreduce: str = _option(
+        "auto",
+        COMMUNICATION,
+        "ring: segmented and pipelined; mpi: Open MPI's own, waited for asleep; stock: Open MPI's"
+        " own, which spins; auto: by size of bucket and measured links",
+        choices=("auto", "ring", "mpi", "stock"),
+    )
     bucket_mib: float = _option(4.0, COMMUNICATION, "size of a gradient bucket in MiB", **_POSITIVE)
     compression: str = _option(
         "none",

@@ -8,6 +8,7 @@ so what must come out is known for any number of ranks.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -16,8 +17,8 @@ import pytest
 from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
-from edgeddl.comm.communicator import Communicator, optimal_bytes
-from edgeddl.comm.compression import COMPRESSIONS, sum_full_precision
+from edgeddl.comm.communicator import ALGORITHMS, Communicator, optimal_bytes
+from edgeddl.comm.compression import COMPRESSIONS, FullPrecisionSum
 from edgeddl.comm.connect import connect
 from edgeddl.comm.naive import NaiveReducer
 from edgeddl.comm.powersgd import PowerSGD
@@ -36,19 +37,81 @@ def check_identity(comm: Communicator) -> None:
 
 
 def check_allreduce_sum(comm: Communicator) -> None:
-    for dtype in (np.float32, np.float64, np.int64):
-        for length in LENGTHS:
-            array = np.full(length, comm.rank, dtype)
-            comm.allreduce(array)
-            np.testing.assert_array_equal(array, comm.size * (comm.size - 1) // 2)
+    for algorithm in (*ALGORITHMS, None):
+        for dtype in (np.float32, np.float64, np.int64):
+            for length in LENGTHS:
+                array = np.full(length, comm.rank, dtype)
+                comm.allreduce(array, algorithm)
+                np.testing.assert_array_equal(array, comm.size * (comm.size - 1) // 2)
 
 
 def check_allreduce_gives_all_ranks_the_same_bits(comm: Communicator) -> None:
-    array = np.random.default_rng(comm.rank).normal(size=10_001).astype(np.float32)
-    comm.allreduce(array)
-    everybody = np.zeros((comm.size, array.size), np.float32)
-    comm.allgather_array(array, everybody)
-    assert all(row.tobytes() == array.tobytes() for row in everybody)
+    for algorithm in ALGORITHMS:
+        array = np.random.default_rng(comm.rank).normal(size=100_001).astype(np.float32)
+        comm.allreduce(array, algorithm)
+        everybody = np.zeros((comm.size, array.size), np.float32)
+        comm.allgather_array(array, everybody)
+        assert all(row.tobytes() == array.tobytes() for row in everybody)
+
+
+def check_allreduce_of_several_axes(comm: Communicator) -> None:
+    for algorithm in ALGORITHMS:
+        array = np.full((3, 5, 7), comm.rank, np.float32)
+        comm.allreduce(array, algorithm)
+        np.testing.assert_array_equal(array, comm.size * (comm.size - 1) // 2)
+
+
+def check_the_choice_is_asked_for_each_size(comm: Communicator) -> None:
+    asked: list[int] = []
+
+    def choice(size: int) -> str:
+        asked.append(size)
+        return "ring" if size > 1000 else "mpi"
+
+    comm.choose(choice)
+    for length in (10, 1000):
+        array = np.full(length, comm.rank, np.float32)
+        comm.allreduce(array)
+        np.testing.assert_array_equal(array, comm.size * (comm.size - 1) // 2)
+    comm.choose(lambda size: "mpi")
+    assert asked == [40, 4000] or comm.size == 1
+
+
+def check_lanes_do_not_mix(comm: Communicator) -> None:
+    """Each rank uses two lanes from two threads, in an order of its own."""
+    results: dict[int, list[np.ndarray]] = {1: [], 10: []}
+
+    def use(lane: Communicator, value: int) -> None:
+        for algorithm in ALGORITHMS * 3:
+            array = np.full(50_000, value, np.float32)
+            lane.allreduce(array, algorithm)
+            results[value].append(array)
+
+    lanes = zip(comm.lanes(2), results, strict=True)
+    threads = [threading.Thread(target=use, args=job) for job in lanes]
+    for thread in threads if comm.rank % 2 else reversed(threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for value, arrays in results.items():
+        assert len(arrays) == 3 * len(ALGORITHMS)
+        for array in arrays:
+            np.testing.assert_array_equal(array, comm.size * value)
+
+
+def check_messages_arrive_in_order(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    lengths = (3, 70_000, 5)
+    received = [np.zeros(length, np.float32) for length in lengths]
+    sent = [np.full(n, 10 * comm.rank + i, np.float32) for i, n in enumerate(lengths)]
+    under_way = [comm.start_receive(array, left) for array in received]
+    under_way += [comm.start_send(array, right) for array in sent]
+    while under_way:
+        under_way = [transfer for transfer in under_way if not transfer.is_done()]
+    for index, array in enumerate(received):
+        np.testing.assert_array_equal(array, 10 * left + index)
 
 
 def check_broadcast(comm: Communicator) -> None:
@@ -208,9 +271,9 @@ def _reduce(comm: Communicator, kind: str, passes: int) -> np.ndarray:
     arena = Arena(plan_buckets(specs, bucket_bytes=64))
     parameters = {name: object() for name in shapes}
     reducer = (
-        NaiveReducer(comm, arena, sum_full_precision)
+        NaiveReducer(comm, arena, FullPrecisionSum())
         if kind == "naive"
-        else BucketReducer(comm, arena, parameters, sum_full_precision)
+        else BucketReducer(comm, arena, parameters, FullPrecisionSum())
     )
     scalars = np.array([comm.rank, 1.0])
     reducer.begin_step(passes)

@@ -6,6 +6,7 @@ without MPI) and `local.ThreadCommunicator` (N ranks as threads of one process).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ from edgeddl.comm.ring import Transfer
 
 # ring: comm.ring; mpi: MPI's own choice, waited for asleep; stock: MPI's own, which spins.
 ALGORITHMS = ("ring", "mpi", "stock")
+# By the bytes of an array: which of them sums it.
+Choice = Callable[[int], str]
 
 
 def optimal_bytes(payload_bytes: int, size: int) -> int:
@@ -44,8 +47,21 @@ class Communicator(Protocol):
     def hosts(self) -> list[str]:
         """The machines' names, by rank."""
 
-    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
-        """Replace a contiguous array by its sum over all ranks, by one of ALGORITHMS."""
+    @property
+    def medium(self) -> str:
+        """What lies between ranks: "nothing" (one rank), "threads", "memory" or "network"."""
+
+    def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
+        """Replace a contiguous array by its sum over ranks; None: as was chosen for its size."""
+
+    def choose(self, choice: Choice) -> None:
+        """From here on, sum arrays as this says; the same on every rank."""
+
+    def lanes(self, count: int) -> list[Communicator]:
+        """The same ranks several times, for as many threads that call collectives: collective.
+
+        The order in which calls are made matters within a lane, not between lanes.
+        """
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Replace a contiguous array by the root's."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from edgeddl.comm.bucket import Bucket, BucketPlan
+from edgeddl.comm.bucket import ITEM_BYTES, Bucket, BucketPlan
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.kernels import decode_half, encode_half
@@ -26,18 +26,31 @@ class BucketSum(Protocol):
         bandwidth-optimal collectives.
         """
 
+    def payload_bytes(self, plan: BucketPlan) -> int:
+        """What is summed in a step, as it travels."""
 
-def sum_full_precision(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
-    """Sum in float32, as it is."""
-    if communicator.size == 1:
+
+class FullPrecisionSum:
+    """Sums in float32, as it is."""
+
+    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+        if communicator.size == 1:
+            return 0
+        communicator.allreduce(gradients)
+        return optimal_bytes(gradients.nbytes, communicator.size)
+
+    def payload_bytes(self, plan: BucketPlan) -> int:
+        return plan.length * ITEM_BYTES
+
+
+class OwnGradients:
+    """Sends nothing: each rank takes its step with its own gradients."""
+
+    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         return 0
-    communicator.allreduce(gradients)
-    return optimal_bytes(gradients.nbytes, communicator.size)
 
-
-def keep_own(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
-    """Send nothing: each rank takes its step with its own gradients."""
-    return 0
+    def payload_bytes(self, plan: BucketPlan) -> int:
+        return 0
 
 
 class HalfPrecisionSum:
@@ -55,15 +68,16 @@ class HalfPrecisionSum:
     HEADER = 2
 
     def __init__(self) -> None:
-        self._buffers: dict[tuple[int, int], _Buffers] = {}
+        # by lane, because buckets of one length may be under way in several
+        self._buffers: dict[tuple[Communicator, int], _Buffers] = {}
 
     def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         length, size = gradients.size, communicator.size
         if size == 1 or not length:
             return 0
-        if (length, size) not in self._buffers:
-            self._buffers[length, size] = _Buffers(length, size)
-        buffers = self._buffers[length, size]
+        if (communicator, length) not in self._buffers:
+            self._buffers[communicator, length] = _Buffers(length, size)
+        buffers = self._buffers[communicator, length]
         chunks = [gradients[start : start + buffers.chunk] for start in buffers.chunk_starts]
         for chunk, message in zip(chunks, buffers.outgoing, strict=True):
             _encode(chunk, message)
@@ -74,6 +88,9 @@ class HalfPrecisionSum:
         for chunk, message in zip(chunks, buffers.incoming, strict=True):
             _decode(message, chunk)
         return 2 * (size - 1) * own.nbytes
+
+    def payload_bytes(self, plan: BucketPlan) -> int:
+        return plan.length * ITEM_BYTES // 2
 
 
 class _Buffers:
@@ -120,7 +137,7 @@ def _factor_for(values: np.ndarray) -> np.float32:
 
 # Made from the plan of a model's gradients and --compression-rank.
 COMPRESSIONS: dict[str, Callable[[BucketPlan, int], BucketSum]] = {
-    "none": lambda plan, rank: sum_full_precision,
+    "none": lambda plan, rank: FullPrecisionSum(),
     "fp16": lambda plan, rank: HalfPrecisionSum(),
     "powersgd": PowerSGD,
 }

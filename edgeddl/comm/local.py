@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from edgeddl import log
-from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.communicator import Choice, Communicator
 from edgeddl.comm.ring import Transfer, ring_sum
 from edgeddl.errors import CommunicationError
 
@@ -29,13 +29,20 @@ class SingleCommunicator:
 
     rank = 0
     size = 1
+    medium = "nothing"
 
     def __init__(self) -> None:
         self.host = socket.gethostname()
         self.hosts = [self.host]
 
-    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+    def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         pass
+
+    def choose(self, choice: Choice) -> None:
+        pass
+
+    def lanes(self, count: int) -> list[Communicator]:
+        return [self] * count
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         pass
@@ -119,6 +126,7 @@ class ThreadGroup:
         self.slots: list[Any] = [None] * size
         pairs = itertools.product(range(size), repeat=2)  # source, destination
         self.mailboxes = {pair: Mailbox() for pair in pairs}
+        self.lanes: list[ThreadGroup] = []  # these end with this one
         self.progress = [(0, time.monotonic())] * size
         self.aborted_by: int | None = None
 
@@ -126,6 +134,8 @@ class ThreadGroup:
         if self.aborted_by is None:
             self.aborted_by = rank
         self.barrier.abort()
+        for lane in self.lanes:
+            lane.abort(rank)
 
     def check_alive(self) -> None:
         if self.barrier.broken:
@@ -135,15 +145,31 @@ class ThreadGroup:
 class ThreadCommunicator:
     """One of N ranks that are threads of one process."""
 
+    medium = "threads"
+
     def __init__(self, group: ThreadGroup, rank: int) -> None:
         self._group = group
         self.rank = rank
         self.size = group.size
+        self._choice: Choice = lambda size: "mpi"
         self.host = f"thread-{rank}"
         self.hosts = [f"thread-{other}" for other in range(group.size)]
 
-    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
-        if algorithm == "ring":
+    def choose(self, choice: Choice) -> None:
+        self._choice = choice
+
+    def lanes(self, count: int) -> list[Communicator]:
+        made = [ThreadGroup(self.size) for _ in range(count)] if self.rank == 0 else None
+        groups = self.allgather(made)[0]
+        if self.rank == 0:
+            self._group.lanes += groups
+        lanes = [ThreadCommunicator(group, self.rank) for group in groups]
+        for lane in lanes:
+            lane.choose(self._choice)
+        return list(lanes)
+
+    def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
+        if (algorithm or self._choice(array.nbytes)) == "ring":
             ring_sum(self, array.reshape(-1))
             return
         result = array.copy()

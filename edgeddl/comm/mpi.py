@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
+from edgeddl.comm.communicator import Choice, Communicator
 from edgeddl.comm.ring import NAP_SECONDS, ring_sum
 from edgeddl.errors import CommunicationError
 
@@ -32,15 +34,32 @@ class MPICommunicator:
                 "this MPI does not let several threads communicate (MPI_THREAD_MULTIPLE)",
                 hint="use the environment's Open MPI: . .venv/bin/activate",
             )
+        self.rank: int = MPI.COMM_WORLD.rank
+        self.size: int = MPI.COMM_WORLD.size
+        self.host: str = MPI.Get_processor_name()
+        self.hosts: list[str] = MPI.COMM_WORLD.allgather(self.host)
+        self.medium = "network" if len(set(self.hosts)) > 1 else "memory"
+        if self.size == 1:
+            self.medium = "nothing"
+        self._choice: Choice = lambda size: "mpi"
+        self._board = _ProgressBoard(MPI.COMM_WORLD.Dup())
+        self._make_ways()
+
+    def _make_ways(self) -> None:
         self._comm = MPI.COMM_WORLD.Dup()
         self._messages = MPI.COMM_WORLD.Dup()
-        self._board = _ProgressBoard(MPI.COMM_WORLD.Dup())
-        self.rank: int = self._comm.rank
-        self.size: int = self._comm.size
-        self.host: str = MPI.Get_processor_name()
-        self.hosts: list[str] = self._comm.allgather(self.host)
 
-    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+    def choose(self, choice: Choice) -> None:
+        self._choice = choice
+
+    def lanes(self, count: int) -> list[Communicator]:
+        lanes = [copy.copy(self) for _ in range(count)]
+        for lane in lanes:
+            lane._make_ways()
+        return list(lanes)
+
+    def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
+        algorithm = algorithm or self._choice(array.nbytes)
         if algorithm == "ring":
             ring_sum(self, array.reshape(-1))
         elif algorithm == "stock":

@@ -85,6 +85,12 @@ class PowerSGD:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._exchanges[bucket].sum(communicator, gradients)
 
+    def payload_bytes(self, plan: BucketPlan) -> int:
+        compressed = self._error_shapes
+        whole = sum(slot.spec.count for slot in plan.slots if slot.spec.name not in compressed)
+        rank = max((factors for factors, _ in self._factor_shapes.values()), default=0)
+        return ITEM_BYTES * (whole + rank * sum(sum(shape) for shape in compressed.values()))
+
 
 class _Exchange:
     """The messages of a bucket, kept from step to step, and what they are made of."""

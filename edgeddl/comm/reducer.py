@@ -2,12 +2,15 @@
 
     main thread    backward ──gW──gW──gW──gW──gW──gW── wait ── update
                                │       │          │     ▲
-    communication thread       └─bucket 0 ── bucket 1 ── bucket 2
+    lane 0                     └─bucket 0 ────────┴─bucket 2
+    lane 1                             └─bucket 1 ──────┘
 
 A function writes a gradient straight into its view of a flat bucket and calls `ready`. When the
-last gradient of a bucket is there, the bucket goes to the communication thread, which during a
-step is the only one to call collectives. Buckets leave in the order of the plan, so every rank
-sends the same ones in the same order whatever its timing.
+last gradient of a bucket is there, the bucket goes to a lane: a thread with a communicator of its
+own, which during a step are the only ones to call collectives. Buckets leave in the order of the
+plan and take the lanes in turn, so every rank sends the same ones in the same order on each lane,
+whatever its timing. Where one lane waits for the first or last messages of its bucket, the other
+has some to send: the link does not rest between buckets.
 
 Gradients are summed, not averaged: each rank weighs its loss by its share of the images of the
 step, so the sum is the exact mean over all images also when ranks have different numbers of them.
@@ -23,11 +26,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgeddl.comm.arena import Arena
-from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 from edgeddl.errors import CommunicationError
 from edgeddl.log import start_thread
+
+LANES = 2
+# Something for a lane to do; returns the bytes it has sent.
+Job = Callable[[Communicator], int]
 
 
 class Reducer(Protocol):
@@ -73,7 +79,7 @@ def used_twice(name: str) -> CommunicationError:
 
 
 class BucketReducer:
-    """Buckets, summed by a communication thread while backward goes on."""
+    """Buckets, summed by communication threads while backward goes on."""
 
     def __init__(
         self,
@@ -83,7 +89,6 @@ class BucketReducer:
         bucket_sum: BucketSum,
     ) -> None:
         self.bytes_sent = 0
-        self._communicator = communicator
         self._arena = arena
         self._bucket_sum = bucket_sum
         self._parameters = dict(parameters)  # kept alive: an id may be used again
@@ -98,11 +103,11 @@ class BucketReducer:
         self._first_pass = True
         self._written: dict[str, np.ndarray] = {}
         self._missing: list[int] = []  # by bucket: gradients not there yet
-        self._launched = 0  # buckets handed to the communication thread
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._launched = 0  # buckets handed to lanes
+        self._outcomes: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+        self._lanes = [_Lane(lane, self._outcomes) for lane in communicator.lanes(LANES)]
+        self._jobs = 0  # of this step
         self._jobs_under_way = 0
-        start_thread(self._communicate, "edgeddl-communication")
 
     # The main thread
 
@@ -110,13 +115,13 @@ class BucketReducer:
         self._passes_left = micro_batches
         self._first_pass = True
         self._missing = [len(bucket.slots) for bucket in self._arena.plan.buckets]
-        self._launched = 0
+        self._launched = self._jobs = 0
         if micro_batches == 0:
             self._arena.gradients.fill(0)
             self._missing = [0] * len(self._missing)
 
     def send_scalars(self, scalars: np.ndarray) -> None:
-        self._submit(partial(self._communicator.allreduce, scalars))
+        self._submit(partial(_sum_scalars, scalars))
 
     def begin_backward(self) -> None:
         self._written = {}
@@ -156,14 +161,16 @@ class BucketReducer:
     def wait(self) -> None:
         self._launch_complete_buckets()
         while self._jobs_under_way:
-            error = self._outcomes.get()
+            outcome = self._outcomes.get()
             self._jobs_under_way -= 1
-            if error is not None:
-                raise error
+            if isinstance(outcome, BaseException):
+                raise outcome
+            self.bytes_sent += outcome
 
     def close(self) -> None:
-        # Without waiting: after a failure the thread may be in a collective that never ends.
-        self._jobs.put(None)
+        # Without waiting: after a failure a lane may be in a collective that never ends.
+        for lane in self._lanes:
+            lane.jobs.put(None)
 
     def _count_ready(self, name: str) -> None:
         if self._passes_left == 1:
@@ -173,24 +180,37 @@ class BucketReducer:
     def _launch_complete_buckets(self) -> None:
         buckets = self._arena.plan.buckets
         while self._launched < len(buckets) and self._missing[self._launched] == 0:
-            self._submit(partial(self._sum_bucket, buckets[self._launched]))
+            bucket = buckets[self._launched]
+            gradients = self._arena.flat_gradient(bucket)
+            self._submit(partial(self._bucket_sum, bucket=bucket, gradients=gradients))
             self._launched += 1
 
-    def _submit(self, job: Callable[[], None]) -> None:
+    def _submit(self, job: Job) -> None:
+        self._lanes[self._jobs % LANES].jobs.put(job)
+        self._jobs += 1
         self._jobs_under_way += 1
-        self._jobs.put(job)
 
-    # The communication thread
+
+class _Lane:
+    """A thread that makes blocking collective calls, on a communicator that only it uses."""
+
+    def __init__(
+        self, communicator: Communicator, outcomes: queue.SimpleQueue[int | BaseException]
+    ) -> None:
+        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._communicator = communicator
+        self._outcomes = outcomes
+        start_thread(self._communicate, "edgeddl-communication")
 
     def _communicate(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self.jobs.get()) is not None:
             try:
-                job()
+                self._outcomes.put(job(self._communicator))
             except BaseException as error:  # comes out in wait()
                 self._outcomes.put(error)
                 return
-            self._outcomes.put(None)
 
-    def _sum_bucket(self, bucket: Bucket) -> None:
-        gradients = self._arena.flat_gradient(bucket)
-        self.bytes_sent += self._bucket_sum(self._communicator, bucket, gradients)
+
+def _sum_scalars(scalars: np.ndarray, communicator: Communicator) -> int:
+    communicator.allreduce(scalars)
+    return 0  # too few to count

@@ -10,77 +10,67 @@ import numpy as np
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.model import LinkModel, Timing, fit_link
 
-# Where the algorithms are compared: from what a hundred-thousandth of a second carries on gigabit
-# Ethernet to where time is proportional to size. On 100 Mbit/s the whole takes two seconds.
+# Where the algorithms are compared. On 100 Mbit/s the whole takes two seconds.
 COMPARED_BYTES = (16 * 2**10, 128 * 2**10, 2**20)
 CALIBRATION_BYTES = (128 * 2**10, 4 * 2**20)
 # The ring leaves the processor to computing, which this comparison cannot see: MPI's algorithm has
 # to be faster by more than this to be taken.
 RING_BONUS = 1.2
 REPEATS = 3
+NEVER = 2**62
 
 
 @dataclass(frozen=True)
-class AllreduceChoice:
-    """The ring from a size on, MPI's own algorithm below it; or always the same one."""
+class RingFrom:
+    """The ring from a size on, below it MPI's own algorithm, which needs fewer turns."""
 
-    small: str
-    large: str
-    large_from_bytes: float = 0
+    size_bytes: int
 
     def __call__(self, payload_bytes: int) -> str:
-        return self.large if payload_bytes >= self.large_from_bytes else self.small
+        return "ring" if payload_bytes >= self.size_bytes else "mpi"
 
     def __str__(self) -> str:
-        if self.large_from_bytes == 0 or self.small == self.large:
-            return self.large
-        if self.large_from_bytes == np.inf:
-            return self.small
-        return f"{self.large} from {self.large_from_bytes / 1024:.0f} KiB on, else {self.small}"
+        if self.size_bytes == NEVER:
+            return "mpi"
+        if self.size_bytes == 0:
+            return "ring"
+        return f"ring from {self.size_bytes // 1024} KiB on"
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """What was found out about the links, the same on all ranks, and what follows from it."""
+def choose_ring_from(communicator: Communicator) -> RingFrom:
+    """Collective: compare the ring with MPI's own algorithm, from large to small.
 
-    choice: AllreduceChoice
-    link: LinkModel
+    Only between hosts. Within one, memory is so fast that MPI's own always wins, and what needs no
+    clock gives the same bits every time.
+    """
+    smallest = NEVER
+    if communicator.medium == "network":
+        for size in reversed(COMPARED_BYTES):
+            ring, mpi = (time_allreduce(communicator, size, name) for name in ("ring", "mpi"))
+            if ring > RING_BONUS * mpi:
+                break
+            smallest = size if size > COMPARED_BYTES[0] else 0
+    return RingFrom(smallest)
 
 
-def tune(communicator: Communicator, algorithm: str) -> Tuning:
-    """Collective: look at the links; choose, unless `algorithm` says which one ("auto": choose)."""
-    link = fit_link(
+def measure_link(communicator: Communicator) -> LinkModel:
+    """Collective: what a turn and a byte take, with the algorithm that was chosen."""
+    return fit_link(
         [
-            Timing(communicator.size, size, time_allreduce(communicator, size, "ring"))
+            Timing(communicator.size, size, time_allreduce(communicator, size, None))
             for size in CALIBRATION_BYTES
         ]
     )
-    if algorithm != "auto":
-        return Tuning(AllreduceChoice(algorithm, algorithm), link)
-    return Tuning(AllreduceChoice("mpi", "ring", _ring_wins_from(communicator)), link)
 
 
-def time_allreduce(
-    communicator: Communicator, size_bytes: int, algorithm: str, repeats: int = REPEATS
-) -> float:
+def time_allreduce(communicator: Communicator, size_bytes: int, algorithm: str | None) -> float:
     """Median of what the slowest rank took; the first, which makes connections, does not count."""
     array = np.zeros(size_bytes // 4, np.float32)
     own = []
-    for _ in range(repeats + 1):
-        communicator.allreduce(np.zeros(1), "mpi")
+    for _ in range(1 + REPEATS):
+        communicator.allreduce(np.zeros(1), "mpi")  # begin together
         started = time.perf_counter()
         communicator.allreduce(array, algorithm)
         own.append(time.perf_counter() - started)
     slowest = np.max(communicator.allgather(own[1:]), axis=0)
     return float(np.median(slowest))
-
-
-def _ring_wins_from(communicator: Communicator) -> float:
-    """The smallest compared size from which on the ring is faster; infinity where it never is."""
-    smallest = np.inf
-    for size in reversed(COMPARED_BYTES):
-        ring, mpi = (time_allreduce(communicator, size, name) for name in ("ring", "mpi"))
-        if ring > RING_BONUS * mpi:
-            break
-        smallest = size
-    return smallest if smallest > COMPARED_BYTES[0] else 0

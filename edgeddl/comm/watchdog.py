@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.communicator import Choice, Communicator
 from edgeddl.comm.ring import Transfer
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 from edgeddl.log import logger, start_thread
@@ -37,7 +37,8 @@ class Watchdog:
         self._timeout_seconds = timeout_seconds
         self._interval = min(warning_seconds / 4, LONGEST_INTERVAL_SECONDS)
         self._begun = 0
-        self._waiting: _Wait | None = None
+        self._waits: dict[int, _Wait] = {}  # by thread: each lane of the ranks has one
+        self._lock = threading.Lock()
         self._warned = False
         self._timeout: CollectiveTimeout | None = None
         self._closed = threading.Event()
@@ -46,15 +47,18 @@ class Watchdog:
     @contextlib.contextmanager
     def collective(self, name: str) -> Iterator[None]:
         """A collective operation is under way in this block."""
-        self._begun += 1
+        thread = threading.get_ident()
+        with self._lock:
+            self._begun += 1
+            self._waits[thread] = _Wait(name, time.monotonic(), self._begun)
         self._warned = False
-        self._waiting = _Wait(name, time.monotonic(), self._begun)
         try:
             yield
         except Exception as error:
             raise self._timeout or error from None
         finally:
-            self._waiting = None
+            with self._lock:
+                del self._waits[thread]
 
     def close(self) -> None:
         self._closed.set()
@@ -64,8 +68,10 @@ class Watchdog:
         while not self._closed.wait(self._interval):
             self._communicator.post_progress(self._begun)
             progress = self._communicator.read_progress()
-            if waiting := self._waiting:
-                self._judge(waiting, progress)
+            with self._lock:
+                waits = list(self._waits.values())
+            if waits:
+                self._judge(min(waits, key=lambda wait: wait.since), progress)
 
     def _judge(self, wait: _Wait, progress: list[tuple[int, float]]) -> None:
         waited = time.monotonic() - wait.since
@@ -128,8 +134,16 @@ class WatchedCommunicator:
         self.size = communicator.size
         self.host = communicator.host
         self.hosts = communicator.hosts
+        self.medium = communicator.medium
 
-    def allreduce(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+    def choose(self, choice: Choice) -> None:
+        self._inner.choose(choice)
+
+    def lanes(self, count: int) -> list[Communicator]:
+        with self._watchdog.collective("making of lanes"):
+            return [WatchedCommunicator(lane, self._watchdog) for lane in self._inner.lanes(count)]
+
+    def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         with self._watchdog.collective("all-reduce"):
             self._inner.allreduce(array, algorithm)
 

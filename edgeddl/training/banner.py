@@ -5,13 +5,17 @@ from __future__ import annotations
 import edgeddl
 from edgeddl import kernels
 from edgeddl.comm.agreement import describe_ranks
+from edgeddl.comm.tuning import RingFrom
 from edgeddl.table import counted, render_facts
+from edgeddl.training.forecast import Forecast
 from edgeddl.training.startup import PreparedRun
 
 WIRE = {"none": "float32", "fp16": "half precision", "powersgd": "PowerSGD of rank {rank}"}
 
 
-def render_banner(run: PreparedRun, ranks: list[tuple[str, str, int]]) -> str:
+def render_banner(
+    run: PreparedRun, ranks: list[tuple[str, str, int]], forecast: Forecast | None = None
+) -> str:
     """Who computes what, on which data. `ranks`: host, cpu and threads of each."""
     facts = [
         *_hosts(ranks),
@@ -22,6 +26,7 @@ def render_banner(run: PreparedRun, ranks: list[tuple[str, str, int]]) -> str:
         ("balance", _balance(run)),
         ("learning rate", _learning_rate(run)),
         ("communication", _communication(run)),
+        *([("link", _link(run, forecast))] if forecast else []),
         ("run", _position(run)),
     ]
     return f"edgeddl {edgeddl.__version__}\n{render_facts(facts)}"
@@ -90,6 +95,17 @@ def _communication(run: PreparedRun) -> str:
         kind = f"bucketed, {buckets} of about {config.bucket_mib:g} MiB"
     wire = WIRE[config.compression].format(rank=config.compression_rank)
     return f"{kind}, {wire} on the wire"
+
+
+def _link(run: PreparedRun, forecast: Forecast) -> str:
+    """Measured just now, and what follows for a step."""
+    link, config = forecast.link, run.config
+    chosen = RingFrom(run.state.ring_from_bytes or 0) if config.allreduce == "auto" else None
+    return (
+        f"{link.bytes_per_second / 1e6:.0f} MB/s, {link.turn_seconds * 1e3:.2f} ms a turn,"
+        f" {chosen or config.allreduce}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"
+        f" {forecast.share:.0%} of computing's {forecast.compute_seconds:.2f} s"
+    )
 
 
 def _position(run: PreparedRun) -> str:

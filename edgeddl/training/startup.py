@@ -12,7 +12,7 @@ from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import COMPRESSIONS, BucketSum, keep_own
+from edgeddl.comm.compression import COMPRESSIONS, BucketSum, OwnGradients
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
@@ -180,7 +180,7 @@ def _share_start(communicator: Communicator, model: chainer.Chain, arena: Arena)
 
 def _make_bucket_sum(config: TrainConfig, arena: Arena) -> BucketSum:
     if config.local_steps > 1:
-        return keep_own
+        return OwnGradients()
     return COMPRESSIONS[config.compression](arena.plan, config.compression_rank)
 
 

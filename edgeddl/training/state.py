@@ -23,6 +23,7 @@ class RunState:
     best_step: int | None = None  # the step after which accuracy was highest so far
     best_accuracy: float | None = None
     shares: list[int] = field(default_factory=list)  # images of a whole step by rank
+    ring_from_bytes: int | None = None  # the ring sums buckets from this size on; None: undecided
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
     step_losses: list[float] = field(default_factory=list)
 
@@ -74,8 +75,9 @@ class RunState:
         """A new state; what does not describe one is a CheckpointError that names its origin."""
         kinds: dict[str, Any] = {name: type(default) for name, default in asdict(cls()).items()}
         kinds |= {"best_step": int | None, "best_accuracy": float | None}
-        if isinstance(value, dict):  # older checkpoints know nothing of shares
-            value = {"shares": []} | value
+        kinds |= {"ring_from_bytes": int | None}
+        if isinstance(value, dict):  # older checkpoints know nothing of these
+            value = {"shares": [], "ring_from_bytes": None} | value
         fits = isinstance(value, dict) and value.keys() == kinds.keys()
         if not fits or not all(isinstance(value[name], kind) for name, kind in kinds.items()):
             raise CheckpointError(f"{origin} does not describe the state of a run")

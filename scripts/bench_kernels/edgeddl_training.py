@@ -13,7 +13,7 @@ from bench_kernels.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECA
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import plan_buckets
-from edgeddl.comm.compression import sum_full_precision
+from edgeddl.comm.compression import FullPrecisionSum
 from edgeddl.comm.local import SingleCommunicator
 from edgeddl.comm.reducer import BucketReducer
 from edgeddl.config import TrainConfig
@@ -50,7 +50,7 @@ def make_updater(image_shape: tuple[int, ...]) -> Updater:
         arena.parameters, arena.gradients, segments, momentum=MOMENTUM, nesterov=False
     )
     parameters = named_parameters(model)
-    reducer = BucketReducer(SingleCommunicator(), arena, parameters, sum_full_precision)
+    reducer = BucketReducer(SingleCommunicator(), arena, parameters, FullPrecisionSum())
     return Updater(model, reducer, optimizer)
 
 

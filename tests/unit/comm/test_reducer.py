@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeddl.comm import reducer as reducer_module
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import Bucket, ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.local import SingleCommunicator
+from edgeddl.comm.local import SingleCommunicator, run_ranks
 from edgeddl.comm.reducer import BucketReducer
 from edgeddl.errors import CommunicationError
 
@@ -21,10 +22,12 @@ class Recorder:
 
     def __init__(self) -> None:
         self.sums: list[float] = []
+        self.lanes: list[Communicator] = []
         self.arrived = threading.Semaphore(0)
 
     def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         self.sums.append(float(gradients.sum()))
+        self.lanes.append(communicator)
         self.arrived.release()
         return gradients.nbytes
 
@@ -55,12 +58,15 @@ def test_a_bucket_leaves_while_backward_goes_on() -> None:
     produce(reducer, parameters["c"], 3)
     reducer.end_backward({})
     reducer.wait()
-    assert recorder.sums == [16, 32, 48]
+    assert sorted(recorder.sums) == [16, 32, 48]
     assert reducer.bytes_sent == 3 * 64
     reducer.close()
 
 
-def test_buckets_leave_in_the_order_of_the_plan_whatever_is_ready_first() -> None:
+def test_buckets_leave_in_the_order_of_the_plan_whatever_is_ready_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reducer_module, "LANES", 1)
     recorder = Recorder()
     reducer, parameters, _ = make_reducer(recorder)
     reducer.begin_step(1)
@@ -73,6 +79,33 @@ def test_buckets_leave_in_the_order_of_the_plan_whatever_is_ready_first() -> Non
     reducer.close()
 
 
+def test_buckets_take_the_lanes_in_turn_the_same_ones_in_each_step() -> None:
+    def work(communicator: Communicator) -> None:
+        recorder = Recorder()
+        specs = [ParameterSpec(name, (16,), (0,)) for name in "abcd"]
+        arena = Arena(plan_buckets(specs, bucket_bytes=64))
+        parameters: dict[str, object] = {name: object() for name in "abcd"}
+        reducer = BucketReducer(communicator, arena, parameters, recorder)
+        lane_of: dict[float, Communicator] = {}
+        for _ in range(3):
+            reducer.begin_step(1)
+            reducer.send_scalars(np.zeros(2))
+            reducer.begin_backward()
+            for value, parameter in enumerate(parameters.values()):
+                produce(reducer, parameter, value)
+            reducer.end_backward({})
+            reducer.wait()
+            for total, lane in zip(recorder.sums, recorder.lanes, strict=True):
+                assert lane_of.setdefault(total, lane) is lane
+        reducer.close()
+        first, second, *_ = [lane_of[16.0 * value] for value in range(4)]
+        assert [lane_of[16.0 * value] for value in range(4)] == [first, second] * 2
+        assert first is not second
+        assert communicator not in (first, second)
+
+    run_ranks(2, work)
+
+
 def test_only_the_last_micro_batch_sends() -> None:
     recorder = Recorder()
     reducer, parameters, arena = make_reducer(recorder)
@@ -83,7 +116,7 @@ def test_only_the_last_micro_batch_sends() -> None:
             produce(reducer, parameters[name], value)
         reducer.end_backward({})
     reducer.wait()
-    assert recorder.sums == [16 * 11] * 3
+    assert sorted(recorder.sums) == [16 * 11] * 3
     np.testing.assert_array_equal(arena.gradient("b"), 11)
     reducer.close()
 
@@ -97,7 +130,7 @@ def test_a_parameter_without_gradient_counts_as_zero() -> None:
     produce(reducer, parameters["a"], 1)
     reducer.end_backward({"b": None, "c": np.full(16, 3, np.float32)})
     reducer.wait()
-    assert recorder.sums == [16, 0, 48]
+    assert sorted(recorder.sums) == [0, 16, 48]
     reducer.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.communicator import Communicator, optimal_bytes
-from edgeddl.comm.compression import keep_own
+from edgeddl.comm.compression import OwnGradients
 from edgeddl.comm.local import SingleCommunicator, run_ranks
 from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError, EdgeddlError
@@ -50,7 +50,7 @@ def test_rounds_of_one_step_are_ordinary_training(
         return LocalSteps(run.communicator, arrays, steps=1)
 
     monkeypatch.setattr(runner, "_make_local_steps", rounds_of_one)
-    monkeypatch.setattr(startup, "_make_bucket_sum", lambda *arguments: keep_own)
+    monkeypatch.setattr(startup, "_make_bucket_sum", lambda *arguments: OwnGradients())
     local = train(tmp_path / "local", ranks, **options)
     assert_same_losses(local, ordinary)
     one, other = latest_arrays(tmp_path / "ordinary"), latest_arrays(tmp_path / "local")

@@ -1,0 +1,78 @@
+"""What communication will cost: a quick look at links and computing before the first step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeddl.chainer_compat import F, chainer
+from edgeddl.comm.model import LinkModel
+from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link
+from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
+from edgeddl.training.statistics import RunningStatistics
+
+# Enough for kernels to run at their speed, and over in a second on a board.
+IMAGES = 8
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The links as measured, and the seconds of a step for communication and for computing."""
+
+    link: LinkModel
+    allreduce_seconds: float
+    compute_seconds: float
+
+    @property
+    def share(self) -> float:
+        """Communication of a step over its computing: what backward has to hide."""
+        return self.allreduce_seconds / self.compute_seconds
+
+
+def choose_allreduce(run: PreparedRun) -> None:
+    """Collective: the algorithm that --allreduce names, or the one that suits the links.
+
+    A resumed run goes on with what was chosen at its start: another order of summation would make
+    other bits.
+    """
+    communicator, forced = run.communicator, run.config.allreduce
+    if forced != "auto":
+        communicator.choose(lambda size: forced)
+        return
+    if run.state.ring_from_bytes is None:
+        run.state.ring_from_bytes = choose_ring_from(communicator).size_bytes
+    communicator.choose(RingFrom(run.state.ring_from_bytes))
+
+
+def make_forecast(run: PreparedRun) -> Forecast | None:
+    """Collective, after choose_allreduce; None where there are no links."""
+    if run.communicator.medium not in ("memory", "network"):
+        return None
+    link = measure_link(run.communicator)
+    payload = run.bucket_sum.payload_bytes(run.arena.plan)
+    if run.config.local_steps > 1:  # parameters and momentum, once a round
+        payload = 2 * run.arena.parameters.nbytes // run.config.local_steps
+    slowest = max(run.communicator.allgather(_pass_seconds(run)))
+    return Forecast(
+        link,
+        allreduce_seconds=link.allreduce_seconds(payload, run.communicator.size),
+        compute_seconds=slowest * max(run.state.shares) / IMAGES,
+    )
+
+
+def _pass_seconds(run: PreparedRun) -> float:
+    """Forward and backward of a few blank images; the first time touches memory and is left out."""
+    blank = np.zeros((IMAGES, *IMAGE_SHAPE), np.float32)
+    statistics = RunningStatistics(run.model)
+    before = statistics.flat()
+    seconds = []
+    with chainer.using_config("train", True):
+        for _ in range(2):
+            started = time.perf_counter()
+            F.sum(run.model(blank)).backward()
+            run.model.cleargrads()
+            seconds.append(time.perf_counter() - started)
+    statistics.set_flat(before)
+    return seconds[-1]

@@ -1,0 +1,70 @@
+"""Which algorithm is chosen, given what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from edgeddl.comm import tuning
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.local import ThreadCommunicator, run_ranks
+from edgeddl.comm.tuning import COMPARED_BYTES, NEVER, RingFrom, choose_ring_from, measure_link
+
+SMALL, MIDDLE, LARGE = COMPARED_BYTES
+
+
+def chosen_with(
+    monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, str], float], medium: str = "network"
+) -> int:
+    monkeypatch.setattr(
+        tuning, "time_allreduce", lambda communicator, size, name: seconds(size, name)
+    )
+    monkeypatch.setattr(ThreadCommunicator, "medium", medium)
+    return run_ranks(2, lambda communicator: choose_ring_from(communicator).size_bytes)[0]
+
+
+def test_the_ring_from_the_size_on_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(size: int, name: str) -> float:
+        return 1.0 if (name == "ring") == (size >= MIDDLE) else 2.0
+
+    assert chosen_with(monkeypatch, seconds) == MIDDLE
+
+
+def test_the_ring_always_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_with(monkeypatch, lambda size, name: 1.0 if name == "ring" else 2.0) == 0
+    assert chosen_with(monkeypatch, lambda size, name: 2.0 if name == "ring" else 1.0) == NEVER
+
+
+def test_a_little_slower_is_good_enough_for_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_with(monkeypatch, lambda size, name: 1.1 if name == "ring" else 1.0) == 0
+
+
+def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(size: int, name: str) -> float:
+        raise AssertionError("measured")
+
+    assert chosen_with(monkeypatch, never, medium="memory") == NEVER
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "below", "above", "text"),
+    [
+        (0, "ring", "ring", "ring"),
+        (MIDDLE, "mpi", "ring", "ring from 128 KiB on"),
+        (NEVER, "mpi", "mpi", "mpi"),
+    ],
+)
+def test_a_choice_by_size(size_bytes: int, below: str, above: str, text: str) -> None:
+    choice = RingFrom(size_bytes)
+    assert choice(MIDDLE - 1) == below
+    assert choice(MIDDLE) == above
+    assert str(choice) == text
+
+
+def test_links_are_measured_alike_by_all_ranks() -> None:
+    def work(communicator: Communicator) -> object:
+        return measure_link(communicator)
+
+    first, *others = run_ranks(3, work)
+    assert all(other == first for other in others)
