@@ -1,10 +1,10 @@
-"""What half precision on the wire costs in conversions, and what it saves in transfers.
+"""What compression of gradients costs in computing, and what it saves in transfers.
 
-    python scripts/bench_compression.py [--json FILE]
+    OPENBLAS_NUM_THREADS=1 python scripts/bench_compression.py [--json FILE]
 
 Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
-nowhere: what is left is the conversion, made by one thread. Half precision pays on links slower
-than the break-even.
+nowhere: what is left is the work of the communication thread. A compression pays on links slower
+than the break-even. PowerSGD computes with BLAS, in a run with as many threads as the rank has.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from edgeddl.comm.compression import HalfPrecisionSum, optimal_bytes
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import BucketPlan, plan_buckets
+from edgeddl.comm.communicator import optimal_bytes
+from edgeddl.comm.compression import COMPRESSIONS
+from edgeddl.config import TrainConfig
+from edgeddl.models import build_model
 from edgeddl.table import render_table
+from edgeddl.training.parameters import observe_parameters
 
-GRADIENT_COUNT = 11_173_962  # ResNet-18, CIFAR stem
-BUCKET_COUNT = 2**20  # 4 MiB
 LINKS_MBIT = (940, 100)
 REPETITIONS = 5
 
@@ -34,6 +38,9 @@ class NowhereCommunicator:
     def __init__(self, size: int) -> None:
         self.size = size
 
+    def allreduce(self, array: np.ndarray) -> None:
+        """Nothing."""
+
     def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
         """Nothing."""
 
@@ -41,22 +48,31 @@ class NowhereCommunicator:
         """Nothing."""
 
 
-def measure(size: int) -> dict[str, Any]:
+def plan_resnet18() -> BucketPlan:
+    specs = observe_parameters(build_model("resnet18", classes=10), (3, 32, 32), 10, once=True)
+    return plan_buckets(specs, TrainConfig().bucket_bytes)
+
+
+def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
     """Best of a few steps, in seconds."""
-    gradients = np.random.default_rng(0).normal(scale=1e-3, size=GRADIENT_COUNT).astype(np.float32)
-    bucket_sum, communicator = HalfPrecisionSum(), NowhereCommunicator(size)
+    arena, communicator = Arena(plan), NowhereCommunicator(size)
+    bucket_sum = COMPRESSIONS[compression](plan, TrainConfig().compression_rank)
+    gradients = np.random.default_rng(0).normal(scale=1e-3, size=plan.length).astype(np.float32)
     seconds = []
     for _ in range(REPETITIONS):
-        buckets = np.array_split(gradients.copy(), GRADIENT_COUNT // BUCKET_COUNT + 1)
+        arena.gradients[...] = gradients
         started = time.perf_counter()
-        for bucket in buckets:
-            bucket_sum(communicator, bucket)  # type: ignore[arg-type]
+        sent_bytes = sum(
+            bucket_sum(communicator, bucket, arena.flat_gradient(bucket))  # type: ignore[arg-type]
+            for bucket in plan.buckets
+        )
         seconds.append(time.perf_counter() - started)
-    saved_bytes = optimal_bytes(gradients.nbytes, size) / 2
+    saved_bytes = optimal_bytes(gradients.nbytes, size) - sent_bytes
     return {
+        "compression": compression,
         "ranks": size,
-        "conversion_seconds": min(seconds),
-        "saved_bytes": saved_bytes,
+        "seconds": min(seconds),
+        "sent_bytes": sent_bytes,
         "saved_seconds": {str(link): saved_bytes * 8 / (link * 1e6) for link in LINKS_MBIT},
         "break_even_mbit": saved_bytes * 8 / min(seconds) / 1e6,
     }
@@ -66,18 +82,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     options = parser.parse_args()
-    results = [measure(size) for size in (2, 4, 8)]
-    headings = ("ranks", "conversion", *(f"saved at {link} Mbit/s" for link in LINKS_MBIT))
+    plan = plan_resnet18()
+    results = [measure(plan, kind, size) for kind in ("fp16", "powersgd") for size in (2, 4, 8)]
+    saved = (f"saved at {link} Mbit/s" for link in LINKS_MBIT)
+    headings = ("compression", "ranks", "sent", "computing", *saved, "break-even")
     rows = [
         [
+            result["compression"],
             str(result["ranks"]),
-            f"{result['conversion_seconds'] * 1e3:.0f} ms",
+            f"{result['sent_bytes'] / 1e6:.1f} MB",
+            f"{result['seconds'] * 1e3:.0f} ms",
             *(f"{seconds * 1e3:.0f} ms" for seconds in result["saved_seconds"].values()),
             f"{result['break_even_mbit']:,.0f} Mbit/s",
         ]
         for result in results
     ]
-    print(render_table((*headings, "break-even"), rows))
+    print(render_table(headings, rows))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -15,6 +15,7 @@ from tests.support import REPOSITORY
 SHELL_SCRIPTS = [
     "scripts/bench-kernels",
     "scripts/compare-accuracy",
+    "scripts/compare-compression",
     "scripts/lint",
     "scripts/quickstart",
     "scripts/setup",

@@ -75,9 +75,9 @@ def train_alone(run: PreparedRun, steps: int) -> tuple[dict[str, np.ndarray], in
     return {name: p.array.copy() for name, p in parameters.items()}, images
 
 
-@pytest.mark.parametrize("limit", [48, 44])
+@pytest.mark.parametrize("limit", [48, 44, 49])
 def test_a_round_is_the_mean_of_ranks_that_train_alone(tmp_path: Path, limit: int) -> None:
-    """Of three ranks; in the second case they have 16, 14 and 14 images."""
+    """With equal shares, with unequal ones, and with a last step that only one rank takes."""
     options = {
         "limit_train": limit, "weight_decay": 0.0, "lr_scaling": "none", "schedule": "constant",
         "epochs": 1, "lr": 0.1,

@@ -1,0 +1,152 @@
+"""The same training runs with different savings on slow links: what do they cost in accuracy?
+
+Each run has the same images in the same order, the same augmentation, initial parameters and
+schedule, on the same number of ranks; only what the ranks send each other differs. Further options
+are those of edgeddl.train, e.g. --epochs, --limit-train, --data-dir, --batch-size, --lr,
+--compression-rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from edgeddl import machine
+from edgeddl.atomic_file import write_json
+from edgeddl.errors import EdgeddlError
+from edgeddl.options import parse_train_options
+from edgeddl.table import render_table
+
+KINDS = {
+    "none": (),
+    "fp16": ("--compression", "fp16"),
+    "powersgd": ("--compression", "powersgd"),
+    "local-steps": ("--local-steps", "8"),
+}
+# What differs from the defaults of edgeddl.train unless asked for: minutes a run.
+DEFAULTS = (
+    "--model", "resnet9", "--limit-train", "5000", "--limit-test", "2000", "--epochs", "3",
+    "--batch-size", "16", "--lr", "0.0125", "--schedule", "one-cycle", "--nesterov",
+)  # fmt: skip
+
+Run = dict[str, Any]
+
+
+def main() -> int:
+    options, own = parse_options()
+    results: dict[str, Any] = {
+        "machine": machine.cpu_name(),
+        "versions": machine.versions(),
+        "ranks": options.ranks,
+        "options": parse_train_options(own).to_json(),
+        "runs": [],
+    }
+    for seed in options.seeds:
+        for kind in options.kinds:
+            print(f"{kind}, seed {seed}", flush=True)
+            results["runs"].append(train(kind, seed, options.ranks, own))
+            write_json(options.output, results)  # hours may be in it
+    results["summary"] = summarise(results["runs"])
+    write_json(options.output, results)
+    print(f"\n{render(results['summary'], options.seeds)}\n")
+    print(f"results are in {options.output}")
+    return 0
+
+
+def parse_options() -> tuple[argparse.Namespace, list[str]]:
+    """This script's options, and those for edgeddl.train."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/compare-compression",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="(default: all)"
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N", help="(default: 1 2 3)"
+    )
+    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="(default: 4)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/compare-compression.json"),
+        metavar="FILE.json",
+        help="file for all figures (default: runs/compare-compression.json)",
+    )
+    options, rest = parser.parse_known_args()
+    own = [*DEFAULTS, *rest]
+    try:
+        for kind in options.kinds:
+            parse_train_options([*own, *KINDS[kind]])
+    except EdgeddlError as error:
+        parser.error(str(error))
+    return options, own
+
+
+def train(kind: str, seed: int, ranks: int, options: Sequence[str]) -> Run:
+    """Accuracy, losses and bytes of one run; its checkpoints are not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        summary = Path(folder) / "summary.json"
+        files = ["--run-dir", f"{folder}/run", "--summary", str(summary)]
+        launch = ["mpirun", "-np", str(ranks), sys.executable, "-m", "edgeddl.train"]
+        subprocess.run(
+            [*launch, *options, *KINDS[kind], "--seed", str(seed), *files],
+            stdout=subprocess.DEVNULL,  # the banner and the summary; the progress is on stderr
+            check=True,
+        )
+        result = json.loads(summary.read_text())
+    kept = ("final_accuracy", "history", "step_losses", "images_per_second")
+    return {
+        "kind": kind,
+        "seed": seed,
+        "bytes_sent_per_step": result["ranks"][0]["bytes_sent"] / result["steps"],
+    } | {name: result[name] for name in kept}
+
+
+def summarise(runs: Sequence[Run]) -> dict[str, Run]:
+    """By kind: accuracies by seed, their mean and deviation, and what a rank sends a step."""
+    by_kind: dict[str, list[Run]] = {}
+    for run in runs:
+        by_kind.setdefault(run["kind"], []).append(run)
+    summary = {}
+    for kind, same in by_kind.items():
+        accuracies = [run["final_accuracy"] for run in same]
+        summary[kind] = {
+            "accuracies": accuracies,
+            "mean": mean(accuracies),
+            "deviation": stdev(accuracies) if len(accuracies) > 1 else None,
+            "bytes_sent_per_step": mean(run["bytes_sent_per_step"] for run in same),
+        }
+    return summary
+
+
+def render(summary: dict[str, Run], seeds: Sequence[int]) -> str:
+    """A row for each kind, accuracies in percent."""
+    headings = ("kind", *(f"seed {seed}" for seed in seeds), "mean", "MB sent a step")
+    rows = [
+        [
+            kind,
+            *(f"{accuracy:.2%}" for accuracy in one["accuracies"]),
+            f"{one['mean']:.2%}"
+            + ("" if one["deviation"] is None else f" +- {one['deviation'] * 100:.2f}"),
+            f"{one['bytes_sent_per_step'] / 1e6:.3f}",
+        ]
+        for kind, one in summary.items()
+    ]
+    return render_table(headings, rows)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)  # the run has said why
