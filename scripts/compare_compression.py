@@ -1,4 +1,4 @@
-"""The same training runs with different means against slow links: what do they cost in accuracy?
+"""The same training runs with different savings on slow links: what do they cost in accuracy?
 
 Each run has the same images in the same order, the same augmentation, initial parameters and
 schedule, on the same number of ranks; only what the ranks send each other differs. Further options
