@@ -12,8 +12,8 @@ installs it.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from bench_scaling.benchmark import Benchmark
 from bench_scaling.launcher import ClusterLauncher, Launcher, LocalLauncher, NoCluster
 from bench_scaling.plan import STEMS, SYSTEMS, TORCH, UNCOMPRESSED, Run, plan_runs
 from bench_scaling.plot import plot_stem
-from bench_scaling.report import render_failures, render_rows
+from bench_scaling.report import render_failures, render_report
 from bench_scaling.results import ConditionsDiffer, Results
 from bench_scaling.rows import Row, make_rows
 from bench_scaling.systems import make_systems
@@ -192,6 +192,8 @@ def open_results(
 def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[str, Any]) -> int:
     """Measure and publish; an interrupted benchmark publishes what it has."""
     code = 0
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: no job shall outlive us
+        signal.signal(number, signal.default_int_handler)
     try:
         benchmark.measure_all(runs, results)
     except KeyboardInterrupt:
@@ -207,13 +209,13 @@ def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[s
 def publish(results: Results, rows: list[Row], options: dict[str, Any]) -> None:
     """Table on the screen and in a file, all figures as JSON, plots."""
     output = results.path.parent
-    text = render_rows(rows)
+    text = render_report(rows)
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
     shown = {
         name: str(value) if isinstance(value, Path) else value for name, value in options.items()
     }
-    results.write(options=shown, rows=[asdict(row) for row in rows])
+    results.write(options=shown, rows=[row.to_json() for row in rows])
     if find_spec("matplotlib") is None:
         print("no plots: matplotlib is not installed; python -m pip install matplotlib")
     else:

@@ -13,7 +13,9 @@ from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 from bench_scaling.worker import measure, own_batch, parse_task, write_ranks
 
 from edgeddl.chainer_compat import F, chainer  # isort: skip
-import chainermn  # isort: skip - it imports Chainer, which has to be made to import first
+
+# it imports Chainer, which has to be made to import first
+import chainermn  # type: ignore[import-untyped]  # isort: skip
 
 
 class ChainerTrainer:

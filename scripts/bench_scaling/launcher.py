@@ -48,8 +48,8 @@ class LocalLauncher:
 
     address = "127.0.0.1"
     interface = "lo"
-    node_count = None
-    link_mbit = None
+    node_count: int | None = None
+    link_mbit: float | None = None
 
     def run(
         self, command: Sequence[str], nodes: int, timeout_seconds: float
@@ -114,7 +114,7 @@ def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.Comple
     try:
         output, _ = job.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        output = f"{end_job(job)}\nnot ended after {timeout_seconds:.0f} s"
+        output = f"{end_job(job)}\nnot ended after {timeout_seconds:g} s"
     except BaseException:
         end_job(job)
         raise

@@ -32,13 +32,20 @@ class Case:
 
     @property
     def series(self) -> Case:
-        """The same for all numbers of nodes: the case on one node, which compresses nothing."""
+        """The same for all numbers of nodes."""
         return replace(self, nodes=1)
 
     @property
     def alone(self) -> Case:
         """The run on a single node that this one is compared with."""
         return replace(self, nodes=1, compression=UNCOMPRESSED)
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Where it stands in tables: by task, then by system."""
+        compressed = self.compression != UNCOMPRESSED
+        system = (SYSTEMS.index(self.system), compressed, self.compression)
+        return (STEMS.index(self.stem), self.batch, self.nodes, *system)
 
     @property
     def label(self) -> str:

@@ -18,7 +18,7 @@ HEIGHT, WIDTH = 3.2, 4.2  # inches, of a panel
 
 def plot_stem(rows: Sequence[Row], path: Path) -> None:
     """A column for each batch size: throughput, efficiency, and where a step's time goes."""
-    from matplotlib.figure import Figure  # type: ignore[import-not-found]
+    from matplotlib.figure import Figure
 
     batches = sorted({row.case.batch for row in rows})
     figure = Figure(figsize=(WIDTH * len(batches) + 1, HEIGHT * 3), layout="constrained")
@@ -72,16 +72,19 @@ def _draw_split(panel: Any, rows: Sequence[Row]) -> None:
             panel.plot([row.wire_seconds] * 2, [place - 0.4, place + 0.4], color="black")
     panel.invert_yaxis()
     panel.grid(axis="x", alpha=0.3)
-    panel.set_xlabel(
-        f"seconds of a step, {counted(most, 'node')}: computing, waiting (pale), |wire"
-    )
+    panel.set_xlabel(f"seconds of a step on {counted(most, 'node')}")
+    panel.set_title("computing, waiting (pale), wire alone (|)", fontsize=8)
 
 
 def _by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """By the system's label, its rows with ascending numbers of nodes."""
+    """By the system's label, its rows with ascending numbers of nodes, from a single one on."""
+    of_case = {row.case: row for row in rows}
     labelled: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.case.nodes):
-        labelled.setdefault(row.case.label, []).append(row)
+    for row in rows:
+        alone = of_case.get(row.case.alone)
+        of_label = labelled.setdefault(row.case.label, [alone] if alone else [])
+        if row is not alone:
+            of_label.append(row)
     return labelled
 
 

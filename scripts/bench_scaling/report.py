@@ -10,28 +10,26 @@ from bench_scaling.rows import PREDICTED_NODES, Predict, Prediction, Row, predic
 from edgeddl.table import counted, render_table
 
 ABSENT = "-"
-HEADINGS = (
-    "stem", "batch", "nodes", "system", "img/s", "efficiency",
-    "step", "compute", "waiting", "wire", "of link limit", "runs",
-)  # fmt: skip
-PREDICTED_HEADINGS = ("stem", "batch", "nodes", "system", "img/s", "efficiency", "step")
+COMMON_HEADINGS = ("stem", "batch", "nodes", "system", "img/s", "efficiency", "step")
+HEADINGS = (*COMMON_HEADINGS, "compute", "waiting", "wire", "of link limit", "runs")
 
 
-def render_rows(rows: Sequence[Row]) -> str:
-    """What was measured."""
-    return f"Training ResNet-18\n\n{render_table(HEADINGS, [_cells(row) for row in rows])}"
+def render_report(rows: Sequence[Row], predictors: Mapping[Case, Predict] | None = None) -> str:
+    """What was measured, and what models say of more nodes, for each series that has one."""
+    tables = [f"Training ResNet-18\n\n{render_table(HEADINGS, [_cells(row) for row in rows])}"]
+    if predictors:
+        cells = [_common_cells(one) for one in make_predictions(rows, predictors)]
+        tables.append(f"Predicted, not measured\n\n{render_table(COMMON_HEADINGS, cells)}")
+    return "\n\n".join(tables)
 
 
-def render_predictions(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -> str:
-    """More nodes than were measured, for each series that has a model of its own."""
+def make_predictions(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -> list[Prediction]:
     last = {row.case.series: row for row in rows}  # the one with the most nodes
-    predictions = [
+    return [
         predict_row(last[series], predict, nodes)
         for series, predict in predictors.items()
         for nodes in PREDICTED_NODES
     ]
-    table = render_table(PREDICTED_HEADINGS, [_predicted_cells(one) for one in predictions])
-    return f"Predicted, not measured\n\n{table}"
 
 
 def render_failures(failures: Sequence[Failure]) -> str:
@@ -42,7 +40,7 @@ def render_failures(failures: Sequence[Failure]) -> str:
 
 def _cells(row: Row) -> list[str]:
     return [
-        *_name_cells(row),
+        *_common_cells(row),
         _seconds(row.compute_seconds),
         _seconds(row.wait_seconds),
         _seconds(row.wire_seconds),
@@ -51,11 +49,7 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _predicted_cells(prediction: Prediction) -> list[str]:
-    return _name_cells(prediction)
-
-
-def _name_cells(row: Row | Prediction) -> list[str]:
+def _common_cells(row: Row | Prediction) -> list[str]:
     case = row.case
     return [
         case.stem,

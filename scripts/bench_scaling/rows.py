@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
+from typing import Any
 
 from bench_scaling.plan import Case
 from bench_scaling.results import Measurement
@@ -45,6 +46,10 @@ class Row:
     def share_of_limit(self) -> float | None:
         return self.limit_seconds / self.step_seconds if self.limit_seconds else None
 
+    def to_json(self) -> dict[str, Any]:
+        names = ("images_per_second", "compute_seconds", "share_of_limit")
+        return asdict(self) | {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -60,7 +65,7 @@ class Prediction:
 
 
 def make_rows(measurements: Iterable[Measurement], link_mbit: float | None) -> list[Row]:
-    """A row for each case, in the order of the tasks and, within them, of the systems."""
+    """A row for each case, in the order of tables."""
     by_case: dict[Case, list[Measurement]] = {}
     for one in measurements:
         by_case.setdefault(one.run.case, []).append(one)
@@ -69,8 +74,8 @@ def make_rows(measurements: Iterable[Measurement], link_mbit: float | None) -> l
         for case, of_case in by_case.items()
     }
     return [
-        make_row(case, of_case, step_seconds.get(case.alone), link_mbit)
-        for case, of_case in by_case.items()
+        make_row(case, by_case[case], step_seconds.get(case.alone), link_mbit)
+        for case in sorted(by_case, key=lambda case: case.order)
     ]
 
 
@@ -85,7 +90,6 @@ def make_row(
     step_seconds = median(one.step_seconds for one in figures)
     sent_bytes = median(one.sent_bytes for one in figures)
     wire_seconds = sent_bytes * 8 / (link_mbit * 1e6) if link_mbit else None
-    known = alone_seconds is not None and wire_seconds is not None
     return Row(
         case=case,
         runs=len(measurements),
@@ -93,8 +97,14 @@ def make_row(
         wait_seconds=median(one.wait_seconds for one in figures),
         efficiency=alone_seconds / step_seconds if alone_seconds else None,
         wire_seconds=wire_seconds,
-        limit_seconds=max(alone_seconds, wire_seconds) if known else None,  # type: ignore[type-var]
+        limit_seconds=_largest(alone_seconds, wire_seconds),
     )
+
+
+def _largest(*values: float | None) -> float | None:
+    """None unless all are known."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
 
 
 def predict_row(row: Row, predict: Predict, nodes: int) -> Prediction:

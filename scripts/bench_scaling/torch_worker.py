@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch  # type: ignore[import-not-found]
@@ -68,7 +69,7 @@ def main() -> None:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     dist.init_process_group("gloo", rank=rank, world_size=size)  # by MASTER_ADDR and MASTER_PORT
     record = measure(TorchTrainer(task.stem, task.batch), task)
-    ranks = [None] * size
+    ranks: list[Any] = [None] * size
     dist.all_gather_object(ranks, record)
     if rank == 0:
         write_ranks(task, ranks)

@@ -78,5 +78,5 @@ def _checksum(arrays: Iterable[np.ndarray]) -> int:
     """By which ranks that hold the same parameters are known."""
     checksum = 0
     for array in arrays:
-        checksum = zlib.crc32(array, checksum)
+        checksum = zlib.crc32(array.data, checksum)
     return checksum
