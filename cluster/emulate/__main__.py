@@ -1,0 +1,253 @@
+"""python -m cluster.emulate: a cluster of boards on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.emulate.cluster import EmulatedCluster, NodeStatus, default_inventory
+from cluster.emulate.requirements import check_host, install_tools
+from cluster.emulate.spec import (
+    DEFAULT_NAME,
+    DEFAULT_NETWORK,
+    KINDS,
+    PI_4_CORES,
+    PI_4_RATE_MBIT,
+    ClusterSpec,
+    parse_memory,
+    parse_number,
+    parse_rate,
+    plan_cluster,
+    room_warning,
+)
+from cluster.errors import ClusterError
+
+EXAMPLES = """\
+examples:
+  python -m cluster.emulate up --nodes 4
+  python -m cluster.emulate up --nodes 4 --node pi-03:cpu=0.17 --node pi-04:rate=100
+  python -m cluster.emulate exec pi-01 -- mpirun -np 4 python -m edgeddl.train --dataset shapes
+  python -m cluster.emulate kill pi-03
+  python -m cluster.emulate down
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = build_parser().parse_args(arguments)
+    try:
+        check_host()
+        options.run(options)
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m cluster.emulate",
+        description="A cluster of boards on this machine: N nodes on a bridge, each with its own"
+        " network, names, processes, sshd, and a board's share of processor, link and memory."
+        " Needs Linux and root.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--name", default=DEFAULT_NAME, help="the cluster's name: several may be up (%(default)s)"
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    _add_up(commands)
+    down = commands.add_parser("down", help="take the cluster away, with all that runs on it")
+    down.set_defaults(run=take_down)
+    status = commands.add_parser("status", help="how each node is doing")
+    status.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    status.set_defaults(run=print_status)
+    _add_node_commands(commands)
+    return parser
+
+
+def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    up = commands.add_parser("up", help="make the cluster")
+    up.add_argument("--nodes", type=int, default=4, metavar="N", help="how many (%(default)s)")
+    up.add_argument("--kind", choices=KINDS, default="light", help=(
+        "light: over this machine's file system, up in seconds; machine: a whole Debian with"
+        " systemd, as provisioning finds a board (%(default)s)"
+    ))  # fmt: skip
+    up.add_argument("--cpu", default=str(PI_4_CORES), metavar="X", help=(
+        "a node's share of processors; the default is one Raspberry Pi 4's worth (%(default)s)"
+    ))  # fmt: skip
+    up.add_argument("--rate", default=f"{PI_4_RATE_MBIT:g}", metavar="MBIT", help=(
+        "rate of a node's link in Mbit/s, each way (%(default)s)"
+    ))  # fmt: skip
+    up.add_argument(
+        "--memory", default="4G", metavar="SIZE", help="a node's memory (%(default)s); no swap"
+    )
+    up.add_argument("--node", action="append", default=[], metavar="NODE:KEY=X,...", help=(
+        "one node otherwise than the rest: cpu, rate, memory; may be repeated"
+    ))  # fmt: skip
+    up.add_argument("--network", default=DEFAULT_NETWORK, metavar="CIDR", help=(
+        "addresses of the nodes, from the first, and of the host, the last (%(default)s)"
+    ))  # fmt: skip
+    up.add_argument("--environment", type=Path, metavar="DIR", help=(
+        "virtual environment that is active on light nodes (default: the one this runs in)"
+    ))  # fmt: skip
+    up.add_argument("--inventory", type=Path, metavar="FILE", help=(
+        "where to write the inventory (default: cluster/inventory/emulated-NAME.yml)"
+    ))  # fmt: skip
+    up.add_argument("--suite", choices=("bookworm", "trixie"), default="bookworm", help=(
+        "Debian release of machines (%(default)s)"
+    ))  # fmt: skip
+    up.add_argument("--arch", choices=("amd64", "arm64"), default="amd64", help=(
+        "architecture of machines; the other one than this host's runs under qemu (%(default)s)"
+    ))  # fmt: skip
+    up.set_defaults(run=bring_up)
+
+
+def _add_node_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    texts = {
+        "exec": "run a command on a node",
+        "ssh": "log in to a node, or run a command by ssh",
+        "kill": "a node loses its power",
+        "cut": "a node's cable is pulled",
+        "restore": "cable, power and shares are there again",
+        "slow": "a node gets another share of processor or link",
+    }
+    runs = {
+        "exec": run_command, "ssh": log_in, "kill": kill, "cut": cut, "restore": restore,
+        "slow": slow_down,
+    }  # fmt: skip
+    for name, text in texts.items():
+        command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+        command.add_argument("node", metavar="NODE", help="such as pi-02")
+        command.set_defaults(run=runs[name])
+        if name in ("exec", "ssh"):
+            command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+        if name == "slow":
+            command.add_argument("--cpu", metavar="X", help="share of processors")
+            command.add_argument("--rate", metavar="MBIT", help="rate of the link in Mbit/s")
+
+
+def bring_up(options: argparse.Namespace) -> None:
+    spec = _plan(options)
+    install_tools(spec.kind)
+    if warning := room_warning(spec, len(os.sched_getaffinity(0))):
+        print(f"warning: {warning}", file=sys.stderr)
+    cluster = EmulatedCluster(spec.name)
+    if cluster.is_running_as(spec):
+        print(f"cluster {spec.name!r} is up already")
+    else:
+        cluster.up(spec, environment=_environment(options), inventory=options.inventory)
+    print(render_status(cluster.status()))
+    inventory = options.inventory or default_inventory(spec.name)
+    print(f"\ninventory  {os.path.relpath(inventory)}")
+    flag = "" if spec.name == DEFAULT_NAME else f" --name {spec.name}"
+    print(f"try        python -m cluster.emulate{flag} exec {spec.head.name} --"
+          f" mpirun -np {len(spec.nodes)} hostname")  # fmt: skip
+
+
+def _plan(options: argparse.Namespace) -> ClusterSpec:
+    return plan_cluster(
+        name=options.name,
+        network=options.network,
+        kind=options.kind,
+        count=options.nodes,
+        defaults={
+            "cores": parse_number(options.cpu),
+            "rate_mbit": parse_rate(options.rate),
+            "memory_bytes": parse_memory(options.memory),
+        },
+        overrides=options.node,
+        suite=options.suite,
+        arch=options.arch,
+    )
+
+
+def _environment(options: argparse.Namespace) -> Path | None:
+    if options.environment is not None:
+        if not (options.environment / "bin" / "activate").is_file():
+            raise ClusterError(f"--environment {options.environment} is not a virtual environment")
+        return options.environment.absolute()
+    return Path(sys.prefix) if sys.prefix != sys.base_prefix else None
+
+
+def take_down(options: argparse.Namespace) -> None:
+    found = EmulatedCluster(options.name).down()
+    print(f"cluster {options.name!r} is down" if found else f"no cluster {options.name!r} was up")
+
+
+def print_status(options: argparse.Namespace) -> None:
+    nodes = EmulatedCluster(options.name).status()
+    if options.json:
+        print(json.dumps([node.to_json() for node in nodes], indent=1))
+    else:
+        print(render_status(nodes))
+
+
+def render_status(nodes: Sequence[NodeStatus]) -> str:
+    headings = ("node", "address", "state", "cores", "Mbit/s", "memory", "used", "throttled")
+    rows = [
+        (
+            node.spec.name,
+            node.spec.address,
+            node.state,
+            f"{node.spec.cores:g}",
+            f"{node.spec.rate_mbit:g}",
+            f"{node.spec.memory_bytes / 2**20:.0f} MiB",
+            f"{node.memory_bytes / 2**20:.0f} MiB",
+            f"{node.throttled:.0%}",
+        )
+        for node in nodes
+    ]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if index < 3 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (headings, tuple("-" * width for width in widths), *rows)
+    ]
+    return "\n".join(lines)
+
+
+def run_command(options: argparse.Namespace) -> None:
+    command = options.command[options.command[:1] == ["--"] :]
+    if not command:
+        raise ClusterError("no command given", hint=f"exec {options.node} -- COMMAND")
+    EmulatedCluster(options.name).execute(options.node, command)
+
+
+def log_in(options: argparse.Namespace) -> None:
+    command = options.command[options.command[:1] == ["--"] :]
+    EmulatedCluster(options.name).log_in(options.node, command)
+
+
+def kill(options: argparse.Namespace) -> None:
+    EmulatedCluster(options.name).kill(options.node)
+
+
+def cut(options: argparse.Namespace) -> None:
+    EmulatedCluster(options.name).cut(options.node)
+
+
+def restore(options: argparse.Namespace) -> None:
+    EmulatedCluster(options.name).restore(options.node)
+
+
+def slow_down(options: argparse.Namespace) -> None:
+    if options.cpu is None and options.rate is None:
+        raise ClusterError("nothing to change", hint="give --cpu X, --rate MBIT or both")
+    EmulatedCluster(options.name).slow(
+        options.node,
+        cores=parse_number(options.cpu) if options.cpu else None,
+        rate_mbit=parse_rate(options.rate) if options.rate else None,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

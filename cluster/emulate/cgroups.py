@@ -1,0 +1,143 @@
+"""A node's share of processor and memory, by cgroups of version 2 or 1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import ClusterError
+
+MOUNTS = Path("/proc/mounts")
+# Short, so that a node that has used up its share waits for milliseconds, not for tenths of a
+# second, and messages are answered in about the time a slower processor would take.
+PERIOD_MICROSECONDS = 5_000
+# The kernel accepts no smaller quota.
+SMALLEST_QUOTA_MICROSECONDS = 1_000
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where cgroups are made: version 2 has one tree, version 1 one for each controller."""
+
+    version: int
+    roots: tuple[Path, ...]
+
+
+def find_hierarchy(mounts: Path = MOUNTS) -> Hierarchy:
+    """The mounted cgroup trees that limit processor and memory."""
+    found: dict[str, Path] = {}
+    for line in mounts.read_text().splitlines():
+        _, folder, kind, options, *_ = line.split()
+        if kind == "cgroup2" and _has_controllers(Path(folder)):
+            return Hierarchy(2, (Path(folder),))
+        for controller in {"cpu", "memory"} & set(options.split(",")) if kind == "cgroup" else ():
+            found[controller] = Path(folder)
+    if found.keys() != {"cpu", "memory"}:
+        raise ClusterError("no cgroups for cpu and memory are mounted on this machine")
+    return Hierarchy(1, (found["cpu"], found["memory"]))
+
+
+def _has_controllers(root: Path) -> bool:
+    available = (root / "cgroup.controllers").read_text().split()
+    return {"cpu", "memory"} <= set(available)
+
+
+class NodeCgroup:
+    """The cgroup of one node of one cluster."""
+
+    def __init__(self, hierarchy: Hierarchy, cluster: str, node: str) -> None:
+        self._version = hierarchy.version
+        self._parents = [root / f"edgeddl-{cluster}" for root in hierarchy.roots]
+        self._folders = [parent / node for parent in self._parents]
+
+    def make(self) -> None:
+        for parent, folder in zip(self._parents, self._folders, strict=True):
+            folder.mkdir(parents=True, exist_ok=True)
+            if self._version == 2:
+                for level in (parent.parent, parent):
+                    (level / "cgroup.subtree_control").write_text("+cpu +memory")
+
+    def set_cores(self, cores: float) -> None:
+        quota = max(round(cores * PERIOD_MICROSECONDS), SMALLEST_QUOTA_MICROSECONDS)
+        period = round(quota / cores)
+        if self._version == 2:
+            self._write(0, "cpu.max", f"{quota} {period}")
+        else:
+            self._write(0, "cpu.cfs_quota_us", "-1")  # any period goes with no quota
+            self._write(0, "cpu.cfs_period_us", f"{period}")
+            self._write(0, "cpu.cfs_quota_us", f"{quota}")
+
+    def set_memory(self, size_bytes: int) -> None:
+        """A limit without swap: a board has none."""
+        if self._version == 2:
+            self._write(0, "memory.max", f"{size_bytes}")
+            self._write(0, "memory.swap.max", "0", optional=True)
+        else:
+            self._write(1, "memory.limit_in_bytes", f"{size_bytes}")
+            self._write(1, "memory.swappiness", "0", optional=True)
+
+    def enter(self, pid: int) -> None:
+        for folder in self._folders:
+            (folder / "cgroup.procs").write_text(f"{pid}")
+
+    def processes(self) -> list[int]:
+        """Of this cgroup and those that a node's systemd makes below it."""
+        lists = [file for folder in self._folders for file in folder.rglob("cgroup.procs")]
+        pids = set()
+        for file in lists:
+            with contextlib.suppress(OSError):  # the cgroup has just ended
+                pids |= {int(pid) for pid in file.read_text().split()}
+        return sorted(pids)
+
+    def memory_bytes(self) -> int:
+        name = "memory.current" if self._version == 2 else "memory.usage_in_bytes"
+        return int((self._folders[-1] / name).read_text())
+
+    def throttled(self) -> float:
+        """The part of all periods in which the node has used up its share."""
+        lines = (self._folders[0] / "cpu.stat").read_text().splitlines()
+        counts = {name: int(value) for name, value in (line.split() for line in lines)}
+        return counts["nr_throttled"] / counts["nr_periods"] if counts["nr_periods"] else 0.0
+
+    def remove(self) -> None:
+        for parent, folder in zip(self._parents, self._folders, strict=True):
+            for path in [*sorted(folder.rglob("*/"), reverse=True), folder]:
+                if path.is_dir():
+                    path.rmdir()
+            with contextlib.suppress(OSError):  # other nodes are still there
+                parent.rmdir()
+
+    def _write(self, root: int, name: str, value: str, *, optional: bool = False) -> None:
+        path = self._folders[root] / name
+        if not optional or path.exists():
+            path.write_text(value)
+
+
+def nodes_left(hierarchy: Hierarchy, cluster: str) -> list[str]:
+    """Names of nodes that have a cgroup."""
+    parents = [root / f"edgeddl-{cluster}" for root in hierarchy.roots]
+    return sorted({path.name for parent in parents for path in parent.glob("*/")})
+
+
+def kill_all(pids: list[int]) -> None:
+    """End processes at once; returns when they are gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(_is_alive(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"processes {pids} do not end")
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    """Also a process that has ended, but whose parent has not looked yet, is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

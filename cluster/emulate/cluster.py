@@ -1,0 +1,274 @@
+"""Brings an emulated cluster up and down, and makes its faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from cluster.emulate import cgroups, network, ssh
+from cluster.emulate.cgroups import Hierarchy, NodeCgroup, find_hierarchy
+from cluster.emulate.light import LightNodes, join
+from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.emulate.state import ClusterState
+from cluster.errors import ClusterError
+from cluster.inventory_file import FOLDER, render_inventory
+
+SSH_PORT = 22
+
+
+class Nodes(Protocol):
+    """A kind of node."""
+
+    def prepare(self) -> None:
+        """Make what nodes need before any is started."""
+
+    def start(self, node: NodeSpec, cgroup: NodeCgroup) -> None:
+        """Start a node's first process and return."""
+
+    def variables(self) -> dict[str, str]:
+        """What a command on a node finds in its process environment."""
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """How a node is doing now; `state`: up, cut (its link is down) or down."""
+
+    spec: NodeSpec
+    state: str
+    memory_bytes: int
+    throttled: float
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+class EmulatedCluster:
+    """One cluster, by its name; every command makes this object anew."""
+
+    def __init__(self, name: str, hierarchy: Hierarchy | None = None) -> None:
+        self.state = ClusterState(name)
+        self._hierarchy = hierarchy or find_hierarchy()
+
+    # Whole clusters
+
+    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path | None) -> None:
+        """Make the cluster; whatever is left of an earlier one of this name goes first."""
+        with self.state.locked():
+            self._clear()
+            network.check_free(spec.network)
+            self.state.create()
+            inventory = inventory or default_inventory(spec.name)
+            # What is known before anything is made can be taken down, also after a crash.
+            facts = {
+                "environment": str(environment) if environment else None,
+                "inventory": str(inventory),
+            }
+            self.state.save(spec, **facts)
+            try:
+                self._make(spec, environment)
+            except BaseException:
+                self._clear()
+                raise
+            inventory.write_text(self._render_inventory(spec))
+
+    def down(self) -> bool:
+        """Take away everything; says whether there was anything."""
+        with self.state.locked():
+            return self._clear()
+
+    def is_running_as(self, spec: ClusterSpec) -> bool:
+        """Whether the cluster is up, whole and exactly so."""
+        if not self.state.exists() or self.state.load()[0] != spec:
+            return False
+        return all(status.state == "up" for status in self.status())
+
+    def status(self) -> list[NodeStatus]:
+        spec, _ = self.state.load()
+        return [self._node_status(spec, node) for node in spec.nodes]
+
+    # Single nodes
+
+    def kill(self, name: str) -> None:
+        """A board loses its power: its link falls silent first, so nobody is told."""
+        with self.state.locked():
+            spec, node = self._find(name)
+            network.disconnect(node)
+            cgroups.kill_all(self._processes(spec, node))
+
+    def cut(self, name: str) -> None:
+        """The node's cable is pulled."""
+        with self.state.locked():
+            network.disconnect(self._find(name)[1])
+
+    def restore(self, name: str) -> None:
+        """Cable and power are there again, and the shares as the cluster was made with."""
+        with self.state.locked():
+            spec, node = self._find(name)
+            self._apply_shares(spec, node)
+            network.connect(node)
+            if not self._processes(spec, node):
+                self._nodes(spec).start(node, self._cgroup(spec, node))
+            self._wait_for_ssh(spec, [node])
+
+    def slow(self, name: str, *, cores: float | None, rate_mbit: float | None) -> None:
+        """Another share of processor or link, until `restore`."""
+        with self.state.locked():
+            spec, node = self._find(name)
+            changes = {"cores": cores, "rate_mbit": rate_mbit}
+            given = {key: value for key, value in changes.items() if value is not None}
+            self._apply_shares(spec, dataclasses.replace(node, **given))  # type: ignore[arg-type]
+
+    def execute(self, name: str, command: Sequence[str]) -> NoReturn:
+        """Become a command on the node: its namespaces, limits and process environment."""
+        spec, node = self._find(name)
+        pids = self._processes(spec, node)
+        if not pids:
+            raise ClusterError(
+                f"{name} is down", hint=f"python -m cluster.emulate restore {name}"
+            )
+        variables = {**self._nodes(spec).variables(), "TERM": os.environ.get("TERM", "dumb")}
+        join(node, spec, self._cgroup(spec, node))
+        first = first_process(pids)
+        enter = ("nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid")
+        # the folder by its name: that of the host would lead out of the node
+        here = ("sh", "-c", 'cd "$0" 2>/dev/null || cd /; exec "$@"', os.getcwd())
+        os.execvpe(enter[0], [*enter, *here, *command], variables)
+
+    def log_in(self, name: str, arguments: Sequence[str]) -> NoReturn:
+        """Become an ssh to the node."""
+        self._find(name)
+        config = str(self.ssh_config)
+        os.execvp("ssh", ["ssh", "-F", config, "-o", "BatchMode=no", name, *arguments])
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.state.folder / "ssh_config"
+
+    # Making
+
+    def _make(self, spec: ClusterSpec, environment: Path | None) -> None:
+        ssh.make_keys(spec, self.state.folder)
+        self.ssh_config.write_text(ssh.render_client_config(spec, self.state.folder))
+        nodes = self._nodes(spec)
+        nodes.prepare()
+        network.make_bridge(spec)
+        for node in spec.nodes:
+            network.make_link(spec, node)
+            cgroup = self._cgroup(spec, node)
+            cgroup.make()
+            self._apply_shares(spec, node)
+            nodes.start(node, cgroup)
+        self._wait_for_ssh(spec, spec.nodes)
+
+    def _nodes(self, spec: ClusterSpec) -> Nodes:
+        environment = self.state.load()[1]["environment"]
+        return LightNodes(spec, self.state.folder, Path(environment) if environment else None)
+
+    def _apply_shares(self, spec: ClusterSpec, node: NodeSpec) -> None:
+        cgroup = self._cgroup(spec, node)
+        cgroup.set_cores(node.cores)
+        cgroup.set_memory(node.memory_bytes)
+        network.set_rate(node)
+
+    def _wait_for_ssh(self, spec: ClusterSpec, nodes: Sequence[NodeSpec]) -> None:
+        deadline = time.monotonic() + (20 if spec.kind == "light" else 120)
+        for node in nodes:
+            while not answers(node):
+                if time.monotonic() > deadline or not self._processes(spec, node):
+                    log = (self.state.folder / node.name / "log").read_text().splitlines()
+                    raise ClusterError(f"{node.name} does not come up: {'; '.join(log[-5:])}")
+                time.sleep(0.02)
+
+    def _render_inventory(self, spec: ClusterSpec) -> str:
+        hosts = {
+            node.name: {
+                "ansible_host": node.address,
+                "cluster_cores": max(round(node.cores), 1),
+                "cluster_memory_mib": node.memory_bytes // 2**20,
+            }
+            for node in spec.nodes
+        }
+        variables = {
+            "cluster_network": spec.network,
+            "cluster_head": spec.head.name,
+            "ansible_user": ssh.USER,
+            "ansible_ssh_common_args": f"-F {self.ssh_config}",
+        }
+        comment = f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+        return render_inventory(hosts, variables, comment)
+
+    # Looking
+
+    def _find(self, name: str) -> tuple[ClusterSpec, NodeSpec]:
+        spec, _ = self.state.load()
+        return spec, spec.node(name)
+
+    def _cgroup(self, spec: ClusterSpec, node: NodeSpec) -> NodeCgroup:
+        return NodeCgroup(self._hierarchy, spec.name, node.name)
+
+    def _processes(self, spec: ClusterSpec, node: NodeSpec) -> list[int]:
+        return self._cgroup(spec, node).processes()
+
+    def _node_status(self, spec: ClusterSpec, node: NodeSpec) -> NodeStatus:
+        cgroup = self._cgroup(spec, node)
+        if not cgroup.processes():
+            state = "down"
+        else:
+            state = "up" if network.is_connected(node) else "cut"
+        return NodeStatus(node, state, cgroup.memory_bytes(), cgroup.throttled())
+
+    # Taking away
+
+    def _clear(self) -> bool:
+        """Everything that bears the cluster's name, whatever the folder says is there."""
+        name = self.state.name
+        nodes = network.nodes_left(name)
+        nodes += [n for n in cgroups.nodes_left(self._hierarchy, name) if n not in nodes]
+        for node in nodes:
+            cgroup = NodeCgroup(self._hierarchy, name, node)
+            while pids := sorted({*cgroup.processes(), *network.processes_in(node)}):
+                cgroups.kill_all(pids)
+            network.remove_node(node)
+            cgroup.remove()
+        network.remove_bridge(name)
+        found = bool(nodes) or self.state.folder.exists()
+        self._remove_inventory()
+        self.state.remove()
+        return found
+
+    def _remove_inventory(self) -> None:
+        try:
+            Path(self.state.load()[1]["inventory"]).unlink(missing_ok=True)
+        except (ClusterError, KeyError):  # never written, or not to be known any more
+            default_inventory(self.state.name).unlink(missing_ok=True)
+
+
+def default_inventory(name: str) -> Path:
+    return FOLDER / f"emulated-{name}.yml"
+
+
+def answers(node: NodeSpec) -> bool:
+    """Whether the node's sshd greets."""
+    try:
+        with socket.create_connection((node.address, SSH_PORT), timeout=2) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def first_process(pids: Sequence[int]) -> int:
+    """The one that is number 1 in a process namespace of its own."""
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status").read_text()
+        numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
+        if len(numbers) > 2 and numbers[-1] == "1":
+            return pid
+    raise ClusterError("the node has processes, but none is its first: take the cluster down")

@@ -1,0 +1,89 @@
+"""A light node: namespaces over the host's file system, up in a fraction of a second."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from pathlib import Path
+
+from cluster.emulate import openmpi, ssh
+from cluster.emulate.cgroups import NodeCgroup
+from cluster.emulate.network import namespace_path
+from cluster.emulate.spec import ClusterSpec, NodeSpec
+
+FIRST_PROCESS = Path(__file__).with_name("light_node.sh")
+HOME = pwd.getpwnam(ssh.USER).pw_dir
+# Not in the host's /tmp: Open MPI names its folders after process numbers, which nodes have alike.
+TEMPORARY_FILES = "/run/tmp"
+NAMESPACES = ("--mount", "--uts", "--ipc", "--pid")
+
+
+class LightNodes:
+    """Starts light nodes of one cluster. `environment`: a virtual environment they have active."""
+
+    def __init__(self, spec: ClusterSpec, folder: Path, environment: Path | None) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._environment = environment
+
+    def prepare(self) -> None:
+        """Write the files that nodes see in place of the host's."""
+        for node in self._spec.nodes:
+            self._write_files(node)
+
+    def start(self, node: NodeSpec, cgroup: NodeCgroup) -> None:
+        folder = self._folder / node.name
+        unshare = ("unshare", *NAMESPACES, "--fork", "--kill-child")
+        command = (
+            "nsenter", f"--net={namespace_path(node.name)}", *unshare,
+            "sh", str(FIRST_PROCESS), node.name, str(folder), str(self._environment or ""),
+        )  # fmt: skip
+        with (folder / "log").open("w") as log:
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.variables(),
+                start_new_session=True,
+                preexec_fn=lambda: join(node, self._spec, cgroup),
+            )
+
+    def variables(self) -> dict[str, str]:
+        """What a command on a node finds in its process environment."""
+        own = {"HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": TEMPORARY_FILES}
+        return {**own, **openmpi.activated(self._environment)}
+
+    def _write_files(self, node: NodeSpec) -> None:
+        folder = self._folder / node.name
+        hosts = "".join(f"{other.address} {other.name}\n" for other in self._spec.nodes)
+        files = {
+            "etc/hostname": f"{node.name}\n",
+            "etc/hosts": f"127.0.0.1 localhost\n{hosts}",
+            "etc/ssh/ssh_config": ssh.render_client_config(self._spec, self._folder),
+            "sshd_config": ssh.render_server_config(self._folder, node, self.variables()),
+        }
+        activate = f". {self._environment}/bin/activate\n" if self._environment else ""
+        files["shell"] = files["etc/profile.d/edgeddl.sh"] = activate
+        if self._environment is not None:
+            for name, text in openmpi.render_files(self._spec, self._environment).items():
+                files[f"openmpi/{name}"] = text
+        (folder / "private").mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
+    """Bring this process under the node's limits.
+
+    A node with a share of one core or less has one core, always the same one: it then counts one
+    core and computes with one thread, as is right for its share.
+    """
+    cgroup.enter(os.getpid())
+    host = sorted(os.sched_getaffinity(0))
+    wanted = min(-(-node.cores // 1), len(host))
+    first = spec.nodes.index(node)
+    os.sched_setaffinity(0, {host[(first + i) % len(host)] for i in range(int(wanted))})

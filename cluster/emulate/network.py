@@ -1,0 +1,112 @@
+"""The bridge, and for each node a network namespace with a link of limited rate.
+
+    host                        node (network namespace)
+    br-pi ── pi-01 ═══ eth0     10.77.0.1
+          ── pi-02 ═══ eth0     10.77.0.2
+
+A token bucket stands at both ends of each link: what the node sends is limited at its eth0, what
+it receives at the host's end, as by a switch.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from pathlib import Path
+
+from cluster.emulate.command import run, succeeds
+from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.errors import ClusterError
+
+# A burst of two of the largest packets that offloading makes (64 KiB), and a queue that holds what
+# a sender has on its way when its share of the processor is used up for a few milliseconds.
+BURST = "128k"
+LATENCY = "20ms"
+
+NAMESPACES = Path("/run/netns")
+
+
+def bridge_name(cluster: str) -> str:
+    return f"br-{cluster}"
+
+
+def check_free(network: str) -> None:
+    """Raise if the host already reaches these addresses by another way."""
+    ours = ipaddress.ip_network(network)
+    for route in json.loads(run("ip", "-json", "-4", "route", "show", "table", "main") or "[]"):
+        if route["dst"] != "default" and ours.overlaps(ipaddress.ip_network(route["dst"])):
+            raise ClusterError(
+                f"this machine already uses {route['dst']} (on {route.get('dev', '?')})",
+                hint="choose another range, such as --network 10.78.0.0/24",
+            )
+
+
+def make_bridge(spec: ClusterSpec) -> None:
+    bridge = bridge_name(spec.name)
+    run("ip", "link", "add", bridge, "type", "bridge", "forward_delay", "0", "stp_state", "0")
+    run("ip", "address", "add", f"{spec.host_address}/{spec.prefix_length}", "dev", bridge)
+    run("ip", "link", "set", bridge, "up")
+
+
+def make_link(spec: ClusterSpec, node: NodeSpec) -> None:
+    """The node's network namespace and its link to the bridge."""
+    name = node.name
+    run("ip", "netns", "add", name)
+    run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+    run("ip", "link", "set", name, "master", bridge_name(spec.name), "up")
+    inside = ("ip", "-netns", name)
+    run(*inside, "address", "add", f"{node.address}/{spec.prefix_length}", "dev", "eth0")
+    run(*inside, "link", "set", "lo", "up")
+    run(*inside, "link", "set", "eth0", "up")
+    run(*inside, "route", "add", "default", "via", spec.host_address)
+    set_rate(node)
+
+
+def set_rate(node: NodeSpec) -> None:
+    limit = ("tbf", "rate", f"{node.rate_mbit:g}mbit", "burst", BURST, "latency", LATENCY)
+    run("tc", "qdisc", "replace", "dev", node.name, "root", *limit)
+    run("tc", "-netns", node.name, "qdisc", "replace", "dev", "eth0", "root", *limit)
+
+
+def connect(node: NodeSpec) -> None:
+    run("ip", "link", "set", node.name, "up")
+
+
+def disconnect(node: NodeSpec) -> None:
+    run("ip", "link", "set", node.name, "down")
+
+
+def is_connected(node: NodeSpec) -> bool:
+    flags = json.loads(run("ip", "-json", "link", "show", "dev", node.name))[0]["flags"]
+    return "UP" in flags
+
+
+def namespace_path(node: str) -> Path:
+    return NAMESPACES / node
+
+
+def processes_in(node: str) -> list[int]:
+    """Whoever uses the node's network, in whatever cgroup."""
+    if not namespace_path(node).exists():
+        return []
+    return [int(pid) for pid in run("ip", "netns", "pids", node).split()]
+
+
+def nodes_left(cluster: str) -> list[str]:
+    """Names of this cluster's nodes that have a namespace or a link."""
+    links = json.loads(run("ip", "-json", "link", "show") or "[]")
+    names = {link["ifname"] for link in links}
+    if NAMESPACES.is_dir():
+        names |= {path.name for path in NAMESPACES.iterdir()}
+    prefix = f"{cluster}-"
+    return sorted(n for n in names if n.startswith(prefix) and n.removeprefix(prefix).isdigit())
+
+
+def remove_node(node: str) -> None:
+    succeeds("ip", "link", "delete", node)
+    if namespace_path(node).exists():
+        run("ip", "netns", "delete", node)
+
+
+def remove_bridge(cluster: str) -> None:
+    succeeds("ip", "link", "delete", bridge_name(cluster))

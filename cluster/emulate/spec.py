@@ -1,0 +1,189 @@
+"""What an emulated cluster shall be: pure, checked before anything is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.errors import ClusterError
+
+# A Raspberry Pi 4 has a peak of 48 GFLOPS in float32, of which convolutions get about half; a core
+# of a Zen 3 has 101 and gives about 60. So a board is about 0.35 of such a core.
+PI_4_CORES = 0.35
+PI_4_RATE_MBIT = 940.0  # what gigabit Ethernet leaves to TCP
+PI_4_MEMORY_BYTES = 4 * 2**30
+# Moving the nodes' packets is work of the host's kernel that on boards each board does itself.
+# Nodes that leave it less than this part of the machine measure the emulator.
+KERNEL_SHARE = 0.25
+
+DEFAULT_NAME = "pi"
+DEFAULT_NETWORK = "10.77.0.0/24"
+KINDS = ("light", "machine")
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node: `cores` and `rate_mbit` are what it gets of the host."""
+
+    name: str
+    address: str
+    cores: float = PI_4_CORES
+    rate_mbit: float = PI_4_RATE_MBIT
+    memory_bytes: int = PI_4_MEMORY_BYTES
+
+    def __post_init__(self) -> None:
+        _check_positive(f"{self.name}: cpu", self.cores, 0.01)
+        _check_positive(f"{self.name}: rate", self.rate_mbit, 0.1)
+        _check_positive(f"{self.name}: memory", self.memory_bytes / 2**20, 64)
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """The whole cluster. `suite` and `arch` are for nodes of kind machine."""
+
+    name: str
+    network: str
+    kind: str
+    nodes: tuple[NodeSpec, ...]
+    suite: str = "bookworm"
+    arch: str = "amd64"
+
+    @property
+    def head(self) -> NodeSpec:
+        return self.nodes[0]
+
+    @property
+    def prefix_length(self) -> int:
+        return ipaddress.ip_network(self.network).prefixlen
+
+    @property
+    def host_address(self) -> str:
+        """The host's own address on the bridge: the last one of the network."""
+        return str(ipaddress.ip_network(self.network)[-2])
+
+    def node(self, name: str) -> NodeSpec:
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(node.name for node in self.nodes)
+        raise ClusterError(f"there is no node {name!r}", hint=f"nodes: {known}")
+
+    def with_node(self, changed: NodeSpec) -> ClusterSpec:
+        """The same cluster with one node changed."""
+        nodes = tuple(changed if node.name == changed.name else node for node in self.nodes)
+        return dataclasses.replace(self, nodes=nodes)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ClusterSpec:
+        nodes = tuple(NodeSpec(**node) for node in value["nodes"])
+        return cls(**{**value, "nodes": nodes})
+
+
+def plan_cluster(
+    *,
+    name: str = DEFAULT_NAME,
+    network: str = DEFAULT_NETWORK,
+    kind: str = "light",
+    count: int,
+    defaults: Mapping[str, float],
+    overrides: Sequence[str] = (),
+    suite: str = "bookworm",
+    arch: str = "amd64",
+) -> ClusterSpec:
+    """`defaults`: cores, rate_mbit, memory_bytes of every node; `overrides`: "pi-03:cpu=0.1"."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,8}", name):
+        raise ClusterError(f"--name {name!r}: expected a letter, then up to 8 letters and digits")
+    addresses = _addresses(network, count)
+    width = max(len(str(count)), 2)
+    nodes = {
+        (node := f"{name}-{number:0{width}}"): NodeSpec(node, address, **defaults)  # type: ignore[arg-type]
+        for number, address in enumerate(addresses, 1)
+    }
+    for override in overrides:
+        node, changes = parse_override(override)
+        if node not in nodes:
+            raise ClusterError(f"--node {override}: nodes are {', '.join(nodes)}")
+        nodes[node] = dataclasses.replace(nodes[node], **changes)
+    return ClusterSpec(name, network, kind, tuple(nodes.values()), suite, arch)
+
+
+def parse_override(text: str) -> tuple[str, dict[str, Any]]:
+    """The changes in "pi-03:cpu=0.1,rate=100"."""
+    node, _, settings = text.partition(":")
+    parsers = {
+        "cpu": ("cores", parse_number),
+        "rate": ("rate_mbit", parse_rate),
+        "memory": ("memory_bytes", parse_memory),
+    }
+    changes = {}
+    for setting in settings.split(","):
+        key, _, value = setting.partition("=")
+        if key not in parsers:
+            raise ClusterError(
+                f"--node {text}: unknown setting {key!r}", hint="NODE:cpu=X,rate=MBIT,memory=SIZE"
+            )
+        field, parse = parsers[key]
+        changes[field] = parse(value)
+    return node, changes
+
+
+def parse_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ClusterError(f"expected a number, not {text!r}") from None
+
+
+def parse_rate(text: str) -> float:
+    """Mbit/s from "940", "940mbit" or "1gbit"."""
+    units = {"gbit": 1000.0, "mbit": 1.0, "kbit": 0.001}
+    for unit, factor in units.items():
+        if text.lower().endswith(unit):
+            return parse_number(text[: -len(unit)]) * factor
+    return parse_number(text)
+
+
+def parse_memory(text: str) -> int:
+    """Bytes from "4G" or "512M"."""
+    factor = {"G": 2**30, "M": 2**20}.get(text[-1:].upper())
+    if factor is None:
+        raise ClusterError(f"expected a size such as 4G or 512M, not {text!r}")
+    return int(parse_number(text[:-1]) * factor)
+
+
+def room_warning(spec: ClusterSpec, host_cores: int) -> str | None:
+    """What to tell a user whose nodes take so much that the emulator is measured."""
+    asked = sum(node.cores for node in spec.nodes)
+    room = host_cores * (1 - KERNEL_SHARE)
+    if asked <= room:
+        return None
+    return (
+        f"the nodes' shares add up to {asked:g} of this machine's {host_cores} cores, more than"
+        f" {room:g}: the kernel's network work has no room, and figures measure the emulator"
+    )
+
+
+def _addresses(network: str, count: int) -> list[str]:
+    try:
+        parsed = ipaddress.IPv4Network(network)
+    except ValueError as error:
+        raise ClusterError(f"--network {network}: {error}", hint="such as 10.77.0.0/24") from None
+    if not parsed.is_private:
+        raise ClusterError(f"--network {network} is not private", hint="such as 10.77.0.0/24")
+    room = parsed.num_addresses - 3  # network, broadcast and the host itself
+    if not 1 <= count <= room:
+        raise ClusterError(f"--nodes {count}: --network {network} has room for 1 to {room}")
+    return [str(parsed[number]) for number in range(1, count + 1)]
+
+
+def _check_positive(what: str, value: float, minimum: float) -> None:
+    if not (math.isfinite(value) and value >= minimum):
+        raise ClusterError(f"{what}: expected at least {minimum:g}, not {value:g}")

@@ -1,0 +1,69 @@
+"""The folder of an emulated cluster on the host, and the lock that makes changes one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cluster.emulate.spec import ClusterSpec
+from cluster.errors import ClusterError
+
+# Under /var/lib, not /run: nodes have a /run of their own.
+ROOT = Path("/var/lib/edgeddl/clusters")
+# A folder that is always there: a lock file of our own would be left behind.
+LOCK = ROOT.parent.parent
+
+
+class ClusterState:
+    """What is known of a cluster between two commands."""
+
+    def __init__(self, name: str, root: Path = ROOT) -> None:
+        self.name = name
+        self.folder = root / name
+        self._file = self.folder / "cluster.json"
+
+    def save(self, spec: ClusterSpec, **facts: Any) -> None:
+        self._file.write_text(json.dumps({"spec": spec.to_json(), **facts}, indent=1) + "\n")
+
+    def load(self) -> tuple[ClusterSpec, dict[str, Any]]:
+        """The spec and the facts saved with it."""
+        try:
+            content = json.loads(self._file.read_text())
+            spec = ClusterSpec.from_json(content.pop("spec"))
+        except FileNotFoundError:
+            raise ClusterError(
+                f"cluster {self.name!r} is not up", hint="python -m cluster.emulate up --nodes 4"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ClusterError(
+                f"{self._file} is damaged: {error}", hint="python -m cluster.emulate down clears it"
+            ) from None
+        return spec, content
+
+    def exists(self) -> bool:
+        return self._file.exists()
+
+    def create(self) -> None:
+        self.folder.mkdir(parents=True, mode=0o700)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for parent in (self.folder.parent, self.folder.parent.parent):
+            with contextlib.suppress(OSError):  # other clusters, or roots of machines
+                parent.rmdir()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Waits for another command that changes a cluster."""
+        handle = os.open(LOCK, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
