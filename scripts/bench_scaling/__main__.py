@@ -172,7 +172,9 @@ def conditions(
 ) -> dict[str, Any]:
     """What has to be the same for measurements that are compared."""
     facts = describe_machine(torch_python)
-    return {**facts, "cluster": launcher.describe(), "threads": options.threads}
+    versions = {f"version of {name}": version for name, version in facts["versions"].items()}
+    nodes = {"cluster": launcher.describe(), "threads": options.threads}
+    return {**facts["machine"], **versions, **nodes}
 
 
 def open_results(
@@ -197,7 +199,8 @@ def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[s
     try:
         benchmark.measure_all(runs, results)
     except KeyboardInterrupt:
-        print(f"interrupted after {len(results)} of {len(runs)} runs; --resume goes on")
+        done = sum(run in results for run in runs)
+        print(f"interrupted: {done} of {len(runs)} runs are there; --resume goes on")
         code = EXIT_INTERRUPTED
     if len(results):
         publish(results, make_rows(results, benchmark.launcher.link_mbit), options)

@@ -15,7 +15,7 @@ from bench_scaling.progress import Progress
 from bench_scaling.results import Failure, Measurement, Results
 from bench_scaling.systems import BadReport, System
 
-LAST_WORDS = 12  # lines; a traceback's end
+LAST_WORDS = 25  # lines: a traceback's end, and what mpirun adds to it
 
 
 class RunFailed(Exception):
@@ -64,7 +64,7 @@ class Benchmark:
             # mpirun may end with 0 after the death of a node: only the report is proof
             if done.returncode or not report.exists():
                 output = last_lines(done.stdout, LAST_WORDS)
-                raise RunFailed(f"{output}\nexit code {done.returncode}")
+                raise RunFailed(f"exit code {done.returncode}\n{output}")
             try:
                 return Measurement(run, steps, system.read(report), seconds)
             except BadReport as error:

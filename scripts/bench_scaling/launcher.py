@@ -89,10 +89,8 @@ class ClusterLauncher:
             [*self._emulate, "status", "--json"], capture_output=True, text=True
         )
         if status.returncode:
-            raise NoCluster(
-                f"no emulated cluster: {last_lines(status.stderr, 1)}\n"
-                "  hint: python -m cluster.emulate up --nodes 4, as root; or --local to try it out"
-            )
+            complaint = last_lines(status.stderr, 3).removeprefix("error: ")
+            raise NoCluster(f"{complaint}\n  hint: without a cluster, --local tries this out")
         nodes = json.loads(status.stdout)
         if bad := [node["spec"]["name"] for node in nodes if node["state"] != "up"]:
             hint = f"python -m cluster.emulate restore {bad[0]}"

@@ -57,6 +57,7 @@ class Results:
         """Take over what an earlier benchmark has measured, not its failures."""
         earlier = json.loads(self.path.read_text())
         _check_same(earlier["conditions"], self._conditions)
+        self._conditions = earlier["conditions"] | self._conditions
         for value in earlier["measurements"]:
             measurement = Measurement.from_json(value)
             self._measurements[measurement.run] = measurement
@@ -92,11 +93,11 @@ class Results:
 
 
 def _check_same(earlier: dict[str, Any], now: dict[str, Any]) -> None:
-    names = sorted(earlier.keys() | now.keys())
+    """What only one of them knows is no difference: PyTorch may join, or not take part again."""
     differing = [
-        f"{name}: {earlier.get(name)} then, {now.get(name)} now"
-        for name in names
-        if earlier.get(name) != now.get(name)
+        f"{name}: {earlier[name]} then, {now[name]} now"
+        for name in sorted(earlier.keys() & now.keys())
+        if earlier[name] != now[name]
     ]
     if differing:
         raise ConditionsDiffer("\n  ".join(differing))
