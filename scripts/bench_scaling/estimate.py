@@ -9,8 +9,8 @@ from statistics import median
 from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH, Case, Steps
 from bench_scaling.results import Measurement
 
-# Only for the first run of a system. With the CIFAR stem on an emulated Raspberry Pi 4; PyTorch's
-# and ChainerMN's were measured, edgeddl's follows from the speed of its kernels.
+# Rough, and only for the first run of a system: on a node with a third to a half of an x86-64 core,
+# with the CIFAR stem.
 GUESSED_IMAGES_PER_SECOND = {EDGEDDL: 20.0, TORCH: 8.0, CHAINERMN: 3.0}
 GUESSED_STEM_FACTOR = {"cifar": 1.0, "imagenet": 6.0}
 GUESSED_START_SECONDS = 10.0

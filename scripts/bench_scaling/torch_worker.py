@@ -21,7 +21,8 @@ from bench_scaling.worker import measure, own_batch, parse_task, write_ranks
 
 # PyTorch has two layouts. With 8 images NCHW was the faster one (133 ms against 169 with ImageNet's
 # stem, 307 against 317 with CIFAR's); from 32 images on the two were within 3 % of each other, or
-# channels last was ahead. One thread, medians of 5 to 7 steps, x86-64.
+# channels last was ahead. One thread, medians of 5 to 7 steps, an x86-64
+# machine that others were using too.
 CHANNELS_LAST_FROM = 32
 
 
