@@ -7,15 +7,16 @@ works at a time. PyTorch takes part where it is installed: --with-torch installs
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rivals.machine_facts import describe_machine
+from rivals.option_types import count, counts
 from rivals.process import RivalFailed
-from rivals.torch_environment import add_torch_options, find_torch, torch_version
+from rivals.torch_environment import add_torch_options, find_torch
 
 from bench_kernels.alternation import LEAST_ROUNDS, turns_at_most
 from bench_kernels.field import Field
@@ -34,7 +35,7 @@ def main() -> None:
     parser = make_parser()
     options = parser.parse_args()
     cores = machine.available_cores()
-    threads = options.threads or [count for count in (1, 2) if count <= cores]
+    threads = options.threads or [number for number in (1, 2) if number <= cores]
     if max(threads) > cores:
         parser.error(f"--threads {max(threads)}: this machine has {cores} cores for us")
     layers = choose_layers(options.layers or "", options.layer_batch)
@@ -62,13 +63,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--batches",
-        type=_counts,
+        type=counts,
         default=[1, 8, 32, 64, 256],
         metavar="N,N",
         help="batch sizes of training steps (default: 1,8,32,64,256)",
     )
     parser.add_argument(
-        "--threads", type=_counts, metavar="N,N", help="numbers of threads (default: 1,2)"
+        "--threads", type=counts, metavar="N,N", help="numbers of threads (default: 1,2)"
     )
     parser.add_argument("--end-to-end", action="store_true", help="training steps only")
     parser.add_argument(
@@ -80,13 +81,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--layer-batch",
-        type=_count,
+        type=count,
         metavar="N",
         help="batch size of single convolutions (default: 32, depthwise 8)",
     )
     parser.add_argument(
         "--steps",
-        type=_count,
+        type=count,
         default=7,
         metavar="N",
         help=f"measured turns of each rival; slow ones take fewer, down to {LEAST_ROUNDS}"
@@ -101,16 +102,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_torch_options(parser)
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 1")
-    return int(text)
-
-
-def _counts(text: str) -> list[int]:
-    return [_count(part) for part in text.split(",")]
 
 
 def run(
@@ -143,20 +134,8 @@ def publish(output: Path, field: Field, training: Results, convolutions: Results
     text = "\n\n".join(tables)
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
-    versions = machine.versions() | {"blas": machine.blas_name()}
-    if field.torch_python:
-        versions["torch"] = torch_version(field.torch_python)
-    results = {
-        "machine": {
-            "cpu": machine.cpu_name(),
-            "cores": machine.available_cores(),
-            "architecture": platform.machine(),
-            "kernel": platform.release(),
-        },
-        "versions": versions,
-        "training": training,
-        "convolutions": convolutions,
-    }
+    facts = describe_machine(field.torch_python)
+    results = {**facts, "training": training, "convolutions": convolutions}
     write_json(output / "results.json", results)
     if find_spec("matplotlib") is None:
         print("no plots: matplotlib is not installed; python -m pip install matplotlib")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rivals.serve import serve_steps
+from rivals.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops, timed_kernels
-from bench_kernels.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import plan_buckets

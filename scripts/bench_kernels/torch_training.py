@@ -9,8 +9,7 @@ import torch  # type: ignore[import-not-found]
 import torch.nn.functional as F  # type: ignore[import-not-found]
 from rivals.serve import serve_steps
 from rivals.torch_models import MEMORY_FORMATS, ResNet18
-
-from bench_kernels.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
+from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 
 def prepare(batch: int) -> Callable[[], None]:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rivals.option_types import names_of
 from rivals.torch_environment import add_torch_options, find_torch, torch_version
 
 from compare_accuracy.report import FIRST_STEPS, FIRST_STEPS_TOLERANCE, render, summarise
@@ -65,7 +66,7 @@ def parse_options() -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument(
         "--kernels",
-        type=_kernels,
+        type=names_of(KERNELS),
         default=["native", "torch"],
         metavar="NAME,NAME",
         help=f"of {', '.join(KERNELS)} (default: native,torch); the others are compared to the"
@@ -89,14 +90,6 @@ def parse_options() -> tuple[argparse.Namespace, list[str]]:
     except EdgeddlError as error:
         parser.error(str(error))
     return options, own
-
-
-def _kernels(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - set(KERNELS):
-        wanted = ", ".join(KERNELS)
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: expected of {wanted}")
-    return names
 
 
 def _seeds(text: str) -> list[int]:

@@ -44,9 +44,10 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    def __init__(self, classes: int = 10) -> None:
+    def __init__(self, classes: int = 10, stem: str = "cifar") -> None:
         super().__init__()
-        self.stem = ConvolutionBN(3, 64, 3)
+        self.pools = stem == "imagenet"
+        self.stem = ConvolutionBN(3, 64, *((7, 2) if self.pools else (3, 1)))
         self.stage1 = _stage(64, 64, 1)
         self.stage2 = _stage(64, 128, 2)
         self.stage3 = _stage(128, 256, 2)
@@ -54,7 +55,10 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(512, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.stage4(self.stage3(self.stage2(self.stage1(F.relu(self.stem(x))))))
+        h = F.relu(self.stem(x))
+        if self.pools:
+            h = F.max_pool2d(h, 3, stride=2, padding=1)
+        h = self.stage4(self.stage3(self.stage2(self.stage1(h))))
         return self.head(h.mean((2, 3)))
 
 

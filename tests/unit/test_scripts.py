@@ -14,6 +14,7 @@ from tests.support import REPOSITORY
 
 SHELL_SCRIPTS = [
     "scripts/bench-kernels",
+    "scripts/bench-scaling",
     "scripts/compare-accuracy",
     "scripts/compare-compression",
     "scripts/lint",

@@ -1,0 +1,78 @@
+"""The runs one after the other, each kept as soon as it has ended."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_scaling.estimate import estimate_run, estimate_step
+from bench_scaling.launcher import Launcher, last_lines
+from bench_scaling.plan import Case, Run, Steps, plan_steps
+from bench_scaling.progress import Progress
+from bench_scaling.results import Failure, Measurement, Results
+from bench_scaling.systems import BadReport, System
+
+LAST_WORDS = 25  # lines: a traceback's end, and what mpirun adds to it
+
+
+class RunFailed(Exception):
+    """A run ended badly; the message is what it said last."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Who runs where, and for how long."""
+
+    launcher: Launcher
+    systems: Mapping[str, System]
+    seconds_per_run: float
+    timeout_seconds: float
+
+    def measure_all(self, runs: Sequence[Run], results: Results) -> None:
+        """Make the runs that have no result yet. A case that fails is not tried again."""
+        left = [run for run in runs if run not in results]
+        progress = Progress(len(left))
+        try:
+            for index, run in enumerate(left):
+                expected = [self._expect(later.case, results) for later in left[index:]]
+                progress.begin(str(run.case), sum(expected))
+                if not results.has_failed(run.case):
+                    self._measure(run, results, progress)
+                progress.end(expected[0])
+        finally:
+            progress.close()
+
+    def _measure(self, run: Run, results: Results, progress: Progress) -> None:
+        try:
+            results.add(self.measure(run, self._plan(run.case, results)))
+        except RunFailed as failure:
+            results.add_failure(Failure(run, str(failure)))
+            progress.say(f"failed: {run.case}: {last_lines(str(failure), 1)}")
+
+    def measure(self, run: Run, steps: Steps) -> Measurement:
+        """One run, in a folder that is not kept."""
+        system = self.systems[run.case.system]
+        with tempfile.TemporaryDirectory(prefix="bench-scaling-") as folder:
+            report = Path(folder) / "report.json"
+            command = system.command(run.case, steps, report)
+            started = time.perf_counter()
+            done = self.launcher.run(command, run.case.nodes, self.timeout_seconds)
+            seconds = time.perf_counter() - started
+            # mpirun may end with 0 after the death of a node: only the report is proof
+            if done.returncode or not report.exists():
+                output = last_lines(done.stdout, LAST_WORDS)
+                raise RunFailed(f"exit code {done.returncode}\n{output}")
+            try:
+                return Measurement(run, steps, system.read(report), seconds)
+            except BadReport as error:
+                raise RunFailed(str(error)) from None
+
+    def _plan(self, case: Case, results: Results) -> Steps:
+        step_seconds = estimate_step(case, results)
+        return plan_steps(case.system, step_seconds, self.seconds_per_run)
+
+    def _expect(self, case: Case, results: Results) -> float:
+        return estimate_run(case, self._plan(case, results), results)

@@ -1,0 +1,142 @@
+"""How a command is started on the first N nodes: of the emulated cluster, or of none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+GRACE_SECONDS = 10.0  # for ranks to end in good order
+
+
+class NoCluster(Exception):
+    """There are no nodes to run on; the message says how to get some."""
+
+
+class Launcher(Protocol):
+    """Starts jobs, one rank a node.
+
+    address: of the first node, where DistributedDataParallel's ranks meet.
+    interface: the network card that leads to the other nodes.
+    node_count: how many there are; None where any number can be started.
+    link_mbit: what a node's link carries each way; None where nodes are not apart.
+    """
+
+    address: str
+    interface: str
+    node_count: int | None
+    link_mbit: float | None
+
+    def run(
+        self, command: Sequence[str], nodes: int, timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        """The command on each of the first nodes, to its end; stdout has all output."""
+
+    def describe(self) -> dict[str, Any]:
+        """The nodes, for the record."""
+
+
+class LocalLauncher:
+    """Ranks on this machine, which share its cores: to try the benchmark out."""
+
+    address = "127.0.0.1"
+    interface = "lo"
+    node_count: int | None = None
+    link_mbit: float | None = None
+
+    def run(
+        self, command: Sequence[str], nodes: int, timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        mpirun = str(Path(sys.executable).parent / "mpirun")
+        return run_job([mpirun, "-np", str(nodes), *command], timeout_seconds)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "local", "nodes": []}
+
+
+class ClusterLauncher:
+    """Nodes of a cluster that `python -m cluster.emulate up` has made."""
+
+    interface = "eth0"
+
+    def __init__(self, name: str) -> None:
+        self._emulate = [sys.executable, "-m", "cluster.emulate", "--name", name]
+        self._nodes = self._find_nodes()
+        self.address: str = self._nodes[0]["address"]
+        self.node_count: int | None = len(self._nodes)
+        self.link_mbit: float | None = min(node["rate_mbit"] for node in self._nodes)
+
+    def run(
+        self, command: Sequence[str], nodes: int, timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        first = self._nodes[0]["name"]
+        # its default hostfile names all nodes, with one slot each
+        mpirun = ["mpirun", "-np", str(nodes), *command]
+        return run_job([*self._emulate, "exec", first, "--", *mpirun], timeout_seconds)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "emulated", "nodes": self._nodes}
+
+    def _find_nodes(self) -> list[dict[str, Any]]:
+        status = subprocess.run(
+            [*self._emulate, "status", "--json"], capture_output=True, text=True
+        )
+        if status.returncode:
+            complaint = last_lines(status.stderr, 3).removeprefix("error: ")
+            raise NoCluster(f"{complaint}\n  hint: without a cluster, --local tries this out")
+        nodes = json.loads(status.stdout)
+        if bad := [node["spec"]["name"] for node in nodes if node["state"] != "up"]:
+            hint = f"python -m cluster.emulate restore {bad[0]}"
+            raise NoCluster(f"{', '.join(bad)}: not up\n  hint: {hint}")
+        return [node["spec"] for node in nodes]
+
+
+def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; nothing of it is left, also when this is interrupted."""
+    job = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is for us: we then end the job
+    )
+    try:
+        output, _ = job.communicate(timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        output = f"{end_job(job)}\nnot ended after {timeout_seconds:g} s"
+    except BaseException:
+        end_job(job)
+        raise
+    return subprocess.CompletedProcess(command, job.returncode, output)
+
+
+def end_job(job: subprocess.Popen[str]) -> str:
+    """End a job and all its processes; what it has said."""
+    # mpirun takes the first signal for a request to the ranks, the second ends them
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return job.communicate(timeout=GRACE_SECONDS)[0]
+    return ""
+
+
+def free_port() -> int:
+    """A port nobody listens on, here and most likely on the first node."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def last_lines(text: str, count: int) -> str:
+    """The end of what a program has said."""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-count:])

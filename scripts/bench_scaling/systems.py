@@ -1,0 +1,160 @@
+"""Each system: the command that trains with it, and what its report says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Protocol
+
+from rivals.process import SCRIPTS
+
+from bench_scaling.launcher import Launcher, free_port
+from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH, Case, Steps
+from edgeddl import machine
+from edgeddl.comm.compression import optimal_bytes
+from edgeddl.data.shapes import COUNTS
+
+NEVER = str(10**9)  # more steps or epochs than any run has
+
+
+class BadReport(Exception):
+    """A run has ended well, but what it reports is not training."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A run in a few numbers.
+
+    step_seconds: of the slowest rank, the mean over the measured steps.
+    wait_seconds: of these, those in which a rank only waited for gradients; the mean over ranks.
+    sent_bytes: what a rank sends in one step's all-reduce, if that is bandwidth-optimal.
+    ranks: all that the ranks have reported.
+    """
+
+    step_seconds: float
+    wait_seconds: float
+    sent_bytes: float
+    ranks: list[dict[str, Any]]
+
+
+class System(Protocol):
+    """Something that trains."""
+
+    def command(self, case: Case, steps: Steps, report: Path) -> list[str]:
+        """What every rank runs; one of them writes the report."""
+
+    def read(self, report: Path) -> Figures:
+        """The figures of a run that has ended."""
+
+
+class Edgeddl:
+    """edgeddl's own trainer, as its user starts it."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def command(self, case: Case, steps: Steps, report: Path) -> list[str]:
+        options = {
+            "dataset": "shapes",
+            "limit-train": _whole_steps(case, steps),
+            "limit-test": case.nodes,  # the final evaluation: an image a rank
+            "stem": case.stem,
+            "batch-size": case.batch,
+            "max-steps": steps.total,
+            "compression": case.compression,
+            "threads": self._threads,
+            "epochs": NEVER,
+            "eval-every": NEVER,
+            "checkpoint-every": NEVER,
+            "lr": 0.01,
+            "lr-scaling": "none",
+            "schedule": "constant",
+            "progress": "none",
+            "run-dir": report.with_name("run"),
+            "summary": report,
+        }
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        return [sys.executable, "-m", "edgeddl.train", *arguments]
+
+    def read(self, report: Path) -> Figures:
+        summary = json.loads(report.read_text())
+        ranks, measured = summary["ranks"], summary["measured_steps"]
+        waits = [rank["phase_seconds"]["allreduce_wait"] for rank in ranks]
+        return Figures(
+            step_seconds=max(rank["step_seconds"] for rank in ranks) / measured,
+            wait_seconds=mean(waits) / measured,
+            sent_bytes=ranks[0]["bytes_sent"] / summary["steps"],
+            ranks=ranks,
+        )
+
+
+def _whole_steps(case: Case, steps: Steps) -> int:
+    """So many images that no step of an epoch has fewer than the others."""
+    in_a_step = case.batch * case.nodes
+    return in_a_step * min(steps.total, COUNTS["train"] // in_a_step)
+
+
+class Rival:
+    """A worker of ours that trains with something else."""
+
+    def __init__(self, python: Path, module: str, threads: int) -> None:
+        self._python, self._module, self._threads = python, module, threads
+
+    def command(self, case: Case, steps: Steps, report: Path) -> list[str]:
+        options = {
+            "stem": case.stem,
+            "batch": case.batch,
+            "warm-up": steps.warm_up,
+            "steps": steps.measured,
+            "output": report,
+        }
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        # mpirun does not pass variables on to other hosts
+        variables = [f"{name}={value}" for name, value in self.variables().items()]
+        return ["env", *variables, str(self._python), "-m", self._module, *arguments]
+
+    def variables(self) -> dict[str, str]:
+        """What a worker finds in its process environment."""
+        limits = dict.fromkeys(machine.THREAD_VARIABLES, str(self._threads))
+        return {"PYTHONPATH": str(SCRIPTS), **limits}
+
+    def read(self, report: Path) -> Figures:
+        ranks = json.loads(report.read_text())["ranks"]
+        if len({rank["parameters_checksum"] for rank in ranks}) > 1:
+            raise BadReport("the ranks have come to different parameters")
+        return Figures(
+            step_seconds=max(mean(rank["step_seconds"]) for rank in ranks),
+            wait_seconds=mean(mean(rank["wait_seconds"]) for rank in ranks),
+            sent_bytes=optimal_bytes(ranks[0]["gradient_bytes"], len(ranks)),
+            ranks=ranks,
+        )
+
+
+class Torch(Rival):
+    """Ranks of PyTorch, which meet at a port of the first node."""
+
+    def __init__(self, python: Path, threads: int, launcher: Launcher) -> None:
+        super().__init__(python, "bench_scaling.torch_worker", threads)
+        self._launcher = launcher
+
+    def variables(self) -> dict[str, str]:
+        return super().variables() | {
+            "MASTER_ADDR": self._launcher.address,
+            "MASTER_PORT": str(free_port()),
+            "GLOO_SOCKET_IFNAME": self._launcher.interface,
+        }
+
+
+def make_systems(launcher: Launcher, threads: int, torch_python: Path | None) -> dict[str, System]:
+    """By name: all that are installed."""
+    own_python = Path(sys.executable)
+    systems: dict[str, System] = {
+        EDGEDDL: Edgeddl(threads),
+        CHAINERMN: Rival(own_python, "bench_scaling.chainermn_worker", threads),
+    }
+    if torch_python is not None:
+        systems[TORCH] = Torch(torch_python.absolute(), threads, launcher)
+    return systems

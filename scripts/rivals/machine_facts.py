@@ -1,0 +1,26 @@
+"""What figures were measured on and with."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from edgeddl import machine
+from rivals.torch_environment import torch_version
+
+
+def describe_machine(torch_python: Path | None) -> dict[str, Any]:
+    """This machine, and the versions of everything that takes part."""
+    versions = machine.versions() | {"blas": machine.blas_name()}
+    if torch_python:
+        versions["torch"] = torch_version(torch_python)
+    return {
+        "machine": {
+            "cpu": machine.cpu_name(),
+            "cores": machine.available_cores(),
+            "architecture": platform.machine(),
+            "kernel": platform.release(),
+        },
+        "versions": versions,
+    }
