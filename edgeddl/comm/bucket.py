@@ -73,7 +73,8 @@ class BucketPlan:
 def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPlan:
     """Cut parameters into buckets of about `bucket_bytes`, the last one smaller.
 
-    A parameter is never split: one that is larger than a bucket is a bucket of its own.
+    A parameter is never split, and a bucket ends with the one by which it reaches that size. So a
+    large weight takes the small vectors before it along: alone they would cost as many turns.
     """
     slots, length = _place(specs)
     tail_start = _tail_start(slots, length, bucket_bytes * LAST_BUCKET_FRACTION)
@@ -105,7 +106,7 @@ def _tail_start(slots: Sequence[Slot], length: int, tail_bytes: float) -> int:
 def _fill(slots: Sequence[Slot], bucket_bytes: int) -> list[list[Slot]]:
     groups: list[list[Slot]] = []
     for slot in slots:
-        if groups and (slot.stop - groups[-1][0].start) * ITEM_BYTES <= bucket_bytes:
+        if groups and (groups[-1][-1].stop - groups[-1][0].start) * ITEM_BYTES < bucket_bytes:
             groups[-1].append(slot)
         else:
             groups.append([slot])

@@ -26,7 +26,7 @@ import numpy as np
 # cost more in Python and MPI than they save, larger ones fill the pipeline later.
 SEGMENTS_PER_CHUNK = 4
 SMALLEST_SEGMENT_BYTES = 64 * 2**10
-LARGEST_SEGMENT_BYTES = 2**20
+LARGEST_SEGMENT_BYTES = 2**20  # as scripts/openmpi_defaults.py has it: sent without asking first
 # Enough for a link of 1 Gbit/s to have work for the milliseconds that a busy board does not look.
 WINDOW = 8
 # A segment of 256 KiB takes 2.2 ms on such a link. Sleeping 0.5 ms instead of 0.1 takes a third off
