@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from cluster.emulate import cgroups, network, ssh
+from cluster.emulate import cgroups, first_process, network, roots, ssh, way_out
 from cluster.emulate.cgroups import Hierarchy, NodeCgroup, find_hierarchy
-from cluster.emulate.light import LightNodes, join
+from cluster.emulate.light import LightNodes
+from cluster.emulate.machine import MachineNodes, format_name
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 from cluster.emulate.state import ClusterState
 from cluster.errors import ClusterError
 from cluster.inventory_file import FOLDER, render_inventory
 
 SSH_PORT = 22
+NAMESPACES = ("mount", "uts", "ipc", "net", "pid", "cgroup")
+BOOT_SECONDS = {"light": 20, "machine": 120}
+EMULATED_BOOT_SECONDS = 600
 
 
 class Nodes(Protocol):
@@ -61,6 +63,8 @@ class EmulatedCluster:
 
     def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path | None) -> None:
         """Make the cluster; whatever is left of an earlier one of this name goes first."""
+        if spec.kind == "machine":
+            roots.make_root(spec.suite, spec.arch)
         with self.state.locked():
             self._clear()
             network.check_free(spec.network)
@@ -112,10 +116,10 @@ class EmulatedCluster:
         """Cable and power are there again, and the shares as the cluster was made with."""
         with self.state.locked():
             spec, node = self._find(name)
+            if not self._processes(spec, node):
+                self._start(spec, node)
             self._apply_shares(spec, node)
             network.connect(node)
-            if not self._processes(spec, node):
-                self._nodes(spec).start(node, self._cgroup(spec, node))
             self._wait_for_ssh(spec, [node])
 
     def slow(self, name: str, *, cores: float | None, rate_mbit: float | None) -> None:
@@ -131,15 +135,13 @@ class EmulatedCluster:
         spec, node = self._find(name)
         pids = self._processes(spec, node)
         if not pids:
-            raise ClusterError(
-                f"{name} is down", hint=f"python -m cluster.emulate restore {name}"
-            )
+            raise ClusterError(f"{name} is down", hint=f"python -m cluster.emulate restore {name}")
         variables = {**self._nodes(spec).variables(), "TERM": os.environ.get("TERM", "dumb")}
-        join(node, spec, self._cgroup(spec, node))
-        first = first_process(pids)
-        enter = ("nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid")
+        first_process.join(node, spec, self._cgroup(spec, node))
+        target = f"--target={first_process.find(pids)}"
+        enter = ("nsenter", target, *(f"--{namespace}" for namespace in NAMESPACES))
         # the folder by its name: that of the host would lead out of the node
-        here = ("sh", "-c", 'cd "$0" 2>/dev/null || cd /; exec "$@"', os.getcwd())
+        here = ("sh", "-c", 'cd "$0" 2>/dev/null || cd; exec "$@"', os.getcwd())
         os.execvpe(enter[0], [*enter, *here, *command], variables)
 
     def log_in(self, name: str, arguments: Sequence[str]) -> NoReturn:
@@ -157,18 +159,24 @@ class EmulatedCluster:
     def _make(self, spec: ClusterSpec, environment: Path | None) -> None:
         ssh.make_keys(spec, self.state.folder)
         self.ssh_config.write_text(ssh.render_client_config(spec, self.state.folder))
-        nodes = self._nodes(spec)
-        nodes.prepare()
+        self._nodes(spec).prepare()
         network.make_bridge(spec)
         for node in spec.nodes:
             network.make_link(spec, node)
-            cgroup = self._cgroup(spec, node)
-            cgroup.make()
-            self._apply_shares(spec, node)
-            nodes.start(node, cgroup)
+            self._start(spec, node)
         self._wait_for_ssh(spec, spec.nodes)
 
+    def _start(self, spec: ClusterSpec, node: NodeSpec) -> None:
+        """Power on, under limits that are in force from the beginning."""
+        cgroup = self._cgroup(spec, node)
+        cgroup.remove()  # what the systemd of an earlier boot has left
+        cgroup.make()
+        self._apply_shares(spec, node)
+        self._nodes(spec).start(node, cgroup)
+
     def _nodes(self, spec: ClusterSpec) -> Nodes:
+        if spec.kind == "machine":
+            return MachineNodes(spec, self.state.folder)
         environment = self.state.load()[1]["environment"]
         return LightNodes(spec, self.state.folder, Path(environment) if environment else None)
 
@@ -179,13 +187,17 @@ class EmulatedCluster:
         network.set_rate(node)
 
     def _wait_for_ssh(self, spec: ClusterSpec, nodes: Sequence[NodeSpec]) -> None:
-        deadline = time.monotonic() + (20 if spec.kind == "light" else 120)
+        deadline = time.monotonic() + self._boot_seconds(spec)
         for node in nodes:
             while not answers(node):
                 if time.monotonic() > deadline or not self._processes(spec, node):
                     log = (self.state.folder / node.name / "log").read_text().splitlines()
                     raise ClusterError(f"{node.name} does not come up: {'; '.join(log[-5:])}")
                 time.sleep(0.02)
+
+    def _boot_seconds(self, spec: ClusterSpec) -> float:
+        is_emulated = spec.kind == "machine" and roots.emulator(spec.arch)
+        return EMULATED_BOOT_SECONDS if is_emulated else BOOT_SECONDS[spec.kind]
 
     def _render_inventory(self, spec: ClusterSpec) -> str:
         hosts = {
@@ -202,7 +214,9 @@ class EmulatedCluster:
             "ansible_user": ssh.USER,
             "ansible_ssh_common_args": f"-F {self.ssh_config}",
         }
-        comment = f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+        comment = (
+            f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+        )
         return render_inventory(hosts, variables, comment)
 
     # Looking
@@ -219,10 +233,8 @@ class EmulatedCluster:
 
     def _node_status(self, spec: ClusterSpec, node: NodeSpec) -> NodeStatus:
         cgroup = self._cgroup(spec, node)
-        if not cgroup.processes():
-            state = "down"
-        else:
-            state = "up" if network.is_connected(node) else "cut"
+        connected = "up" if network.is_connected(node) else "cut"
+        state = connected if cgroup.processes() else "down"
         return NodeStatus(node, state, cgroup.memory_bytes(), cgroup.throttled())
 
     # Taking away
@@ -239,6 +251,8 @@ class EmulatedCluster:
             network.remove_node(node)
             cgroup.remove()
         network.remove_bridge(name)
+        way_out.close_way_out(name)
+        roots.remove_format(format_name(name))
         found = bool(nodes) or self.state.folder.exists()
         self._remove_inventory()
         self.state.remove()
@@ -262,13 +276,3 @@ def answers(node: NodeSpec) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
-
-
-def first_process(pids: Sequence[int]) -> int:
-    """The one that is number 1 in a process namespace of its own."""
-    for pid in pids:
-        status = Path(f"/proc/{pid}/status").read_text()
-        numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
-        if len(numbers) > 2 and numbers[-1] == "1":
-            return pid
-    raise ClusterError("the node has processes, but none is its first: take the cluster down")

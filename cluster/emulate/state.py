@@ -46,6 +46,13 @@ class ClusterState:
             ) from None
         return spec, content
 
+    def kind(self) -> str | None:
+        """Of the nodes, where that can still be known."""
+        try:
+            return self.load()[0].kind
+        except ClusterError:
+            return None
+
     def exists(self) -> bool:
         return self._file.exists()
 
@@ -67,3 +74,9 @@ class ClusterState:
             yield
         finally:
             os.close(handle)
+
+
+def clusters_of_machines(root: Path = ROOT) -> list[str]:
+    """Names of clusters, whole or half-made, whose nodes are machines."""
+    kinds = {path.name: ClusterState(path.name, root).kind() for path in root.glob("*/")}
+    return sorted(name for name, kind in kinds.items() if kind == "machine")
