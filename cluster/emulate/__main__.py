@@ -19,6 +19,7 @@ from cluster.emulate.spec import (
     PI_4_CORES,
     PI_4_RATE_MBIT,
     ClusterSpec,
+    command_line,
     parse_memory,
     parse_number,
     parse_rate,
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # such as a full disk, or a file system that may not be written to
+        print(f"error: {error}", file=sys.stderr)
+        return ClusterError.exit_code
     except KeyboardInterrupt:
         return 130
     return 0
@@ -143,18 +147,15 @@ def bring_up(options: argparse.Namespace) -> None:
     if warning := room_warning(spec, len(os.sched_getaffinity(0))):
         print(f"warning: {warning}", file=sys.stderr)
     cluster = EmulatedCluster(spec.name)
-    if cluster.is_running_as(spec):
+    inventory = (options.inventory or default_inventory(spec.name)).absolute()
+    if not cluster.up(spec, environment=_environment(options), inventory=inventory):
         print(f"cluster {spec.name!r} is up already")
-    else:
-        cluster.up(spec, environment=_environment(options), inventory=options.inventory)
     print(render_status(cluster.status()))
-    inventory = options.inventory or default_inventory(spec.name)
     print(f"\ninventory  {os.path.relpath(inventory)}")
-    flag = "" if spec.name == DEFAULT_NAME else f" --name {spec.name}"
     command = f"exec {spec.head.name} -- mpirun -np {len(spec.nodes)} hostname"
     if spec.kind == "machine":
         command = f"ssh {spec.head.name}"
-    print(f"try        python -m cluster.emulate{flag} {command}")
+    print(f"try        {command_line(spec.name, command)}")
 
 
 def _plan(options: argparse.Namespace) -> ClusterSpec:
@@ -164,9 +165,9 @@ def _plan(options: argparse.Namespace) -> ClusterSpec:
         kind=options.kind,
         count=options.nodes,
         defaults={
-            "cores": parse_number(options.cpu),
-            "rate_mbit": parse_rate(options.rate),
-            "memory_bytes": parse_memory(options.memory),
+            "cores": parse_number(options.cpu, "--cpu"),
+            "rate_mbit": parse_rate(options.rate, "--rate"),
+            "memory_bytes": parse_memory(options.memory, "--memory"),
         },
         overrides=options.node,
         suite=options.suite,
@@ -256,8 +257,8 @@ def slow_down(options: argparse.Namespace) -> None:
         raise ClusterError("nothing to change", hint="give --cpu X, --rate MBIT or both")
     EmulatedCluster(options.name).slow(
         options.node,
-        cores=parse_number(options.cpu) if options.cpu else None,
-        rate_mbit=parse_rate(options.rate) if options.rate else None,
+        cores=None if options.cpu is None else parse_number(options.cpu, "--cpu"),
+        rate_mbit=None if options.rate is None else parse_rate(options.rate, "--rate"),
     )
 
 

@@ -65,6 +65,9 @@ class NodeCgroup:
         self._cpu = self._folders[0]
         self._memory = self._folders[1 if self._version == 1 else 0]
 
+    def exists(self) -> bool:
+        return all(folder.is_dir() for folder in self._folders)
+
     def make(self) -> None:
         for parent, folder in zip(self._parents, self._folders, strict=True):
             folder.mkdir(parents=True, exist_ok=True)

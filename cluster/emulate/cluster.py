@@ -15,7 +15,7 @@ from cluster.emulate import cgroups, first_process, network, roots, ssh, way_out
 from cluster.emulate.cgroups import Hierarchy, NodeCgroup, find_hierarchy
 from cluster.emulate.light import LightNodes
 from cluster.emulate.machine import MachineNodes, format_name
-from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.emulate.spec import ClusterSpec, NodeSpec, command_line
 from cluster.emulate.state import ClusterState
 from cluster.errors import ClusterError
 from cluster.inventory_file import FOLDER, render_inventory
@@ -24,6 +24,7 @@ SSH_PORT = 22
 NAMESPACES = ("mount", "uts", "ipc", "net", "pid", "cgroup")
 BOOT_SECONDS = {"light": 20, "machine": 120}
 EMULATED_BOOT_SECONDS = 600
+INVENTORY_MARK = "Emulated cluster"
 
 
 class Nodes(Protocol):
@@ -61,38 +62,38 @@ class EmulatedCluster:
 
     # Whole clusters
 
-    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path | None) -> None:
-        """Make the cluster; whatever is left of an earlier one of this name goes first."""
+    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path) -> bool:
+        """Make the cluster, unless it is up exactly so; says whether it was made.
+
+        Whatever there is of another one of this name goes first, with all that runs on it.
+        """
         if spec.kind == "machine":
             roots.make_root(spec.suite, spec.arch)
+        facts = {
+            "environment": str(environment) if environment else None,
+            "inventory": str(inventory),
+        }
         with self.state.locked():
+            if self._is_up_as(spec, facts):
+                return False
+            network.check_free(spec)
+            check_inventory(inventory)
             self._clear()
-            network.check_free(spec.network)
             self.state.create()
-            inventory = inventory or default_inventory(spec.name)
             # What is known before anything is made can be taken down, also after a crash.
-            facts = {
-                "environment": str(environment) if environment else None,
-                "inventory": str(inventory),
-            }
             self.state.save(spec, **facts)
             try:
-                self._make(spec, environment)
+                self._make(spec)
+                inventory.write_text(self._render_inventory(spec))
             except BaseException:
                 self._clear()
                 raise
-            inventory.write_text(self._render_inventory(spec))
+        return True
 
     def down(self) -> bool:
         """Take away everything; says whether there was anything."""
         with self.state.locked():
             return self._clear()
-
-    def is_running_as(self, spec: ClusterSpec) -> bool:
-        """Whether the cluster is up, whole and exactly so."""
-        if not self.state.exists() or self.state.load()[0] != spec:
-            return False
-        return all(status.state == "up" for status in self.status())
 
     def status(self) -> list[NodeStatus]:
         spec, _ = self.state.load()
@@ -135,7 +136,7 @@ class EmulatedCluster:
         spec, node = self._find(name)
         pids = self._processes(spec, node)
         if not pids:
-            raise ClusterError(f"{name} is down", hint=f"python -m cluster.emulate restore {name}")
+            raise ClusterError(f"{name} is down", hint=command_line(spec.name, f"restore {name}"))
         variables = {**self._nodes(spec).variables(), "TERM": os.environ.get("TERM", "dumb")}
         first_process.join(node, spec, self._cgroup(spec, node))
         target = f"--target={first_process.find(pids)}"
@@ -156,7 +157,7 @@ class EmulatedCluster:
 
     # Making
 
-    def _make(self, spec: ClusterSpec, environment: Path | None) -> None:
+    def _make(self, spec: ClusterSpec) -> None:
         ssh.make_keys(spec, self.state.folder)
         self.ssh_config.write_text(ssh.render_client_config(spec, self.state.folder))
         self._nodes(spec).prepare()
@@ -215,11 +216,18 @@ class EmulatedCluster:
             "ansible_ssh_common_args": f"-F {self.ssh_config}",
         }
         comment = (
-            f"Emulated cluster {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+            f"{INVENTORY_MARK} {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
         )
         return render_inventory(hosts, variables, comment)
 
     # Looking
+
+    def _is_up_as(self, spec: ClusterSpec, facts: dict[str, Any]) -> bool:
+        try:
+            found = self.state.load()
+        except ClusterError:  # there is none, or what is known of it is damaged
+            return False
+        return found == (spec, facts) and all(node.state == "up" for node in self.status())
 
     def _find(self, name: str) -> tuple[ClusterSpec, NodeSpec]:
         spec, _ = self.state.load()
@@ -233,6 +241,8 @@ class EmulatedCluster:
 
     def _node_status(self, spec: ClusterSpec, node: NodeSpec) -> NodeStatus:
         cgroup = self._cgroup(spec, node)
+        if not cgroup.exists():  # half-made, or half taken away
+            return NodeStatus(node, "down", 0, 0.0)
         connected = "up" if network.is_connected(node) else "cut"
         state = connected if cgroup.processes() else "down"
         return NodeStatus(node, state, cgroup.memory_bytes(), cgroup.throttled())
@@ -260,13 +270,27 @@ class EmulatedCluster:
 
     def _remove_inventory(self) -> None:
         try:
-            Path(self.state.load()[1]["inventory"]).unlink(missing_ok=True)
+            path = Path(self.state.load()[1]["inventory"])
         except (ClusterError, KeyError):  # never written, or not to be known any more
-            default_inventory(self.state.name).unlink(missing_ok=True)
+            path = default_inventory(self.state.name)
+        if is_ours(path):
+            path.unlink()
 
 
 def default_inventory(name: str) -> Path:
     return FOLDER / f"emulated-{name}.yml"
+
+
+def check_inventory(path: Path) -> None:
+    """Raise if the file cannot be written, or is somebody's own: `down` will remove it."""
+    if not path.parent.is_dir():
+        raise ClusterError(f"--inventory {path}: there is no folder {path.parent}")
+    if path.exists() and not is_ours(path):
+        raise ClusterError(f"--inventory {path} is there, and not an emulated cluster's")
+
+
+def is_ours(path: Path) -> bool:
+    return path.is_file() and f"# {INVENTORY_MARK}" in path.read_text(errors="replace")
 
 
 def answers(node: NodeSpec) -> bool:

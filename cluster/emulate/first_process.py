@@ -51,8 +51,16 @@ def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
 def find(pids: Sequence[int]) -> int:
     """The one that is number 1 in a process namespace of its own."""
     for pid in pids:
-        status = Path(f"/proc/{pid}/status").read_text()
-        numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
-        if len(numbers) > 2 and numbers[-1] == "1":
+        numbers = _numbers(pid)
+        if len(numbers) > 1 and numbers[-1] == "1":
             return pid
     raise ClusterError("the node has processes, but none is its first: take the cluster down")
+
+
+def _numbers(pid: int) -> list[str]:
+    """Of the process in its namespace and all those around; none if it has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return []
+    return next(line.split()[1:] for line in lines if line.startswith("NSpid:"))
