@@ -102,11 +102,11 @@ class NodeCgroup:
 
     def processes(self) -> list[int]:
         """Of this cgroup and those that a node's systemd makes below it."""
-        lists = [file for folder in self._folders for file in folder.rglob("cgroup.procs")]
-        pids = set()
-        for file in lists:
-            with contextlib.suppress(OSError):  # the cgroup has just ended
-                pids |= {int(pid) for pid in file.read_text().split()}
+        pids: set[int] = set()
+        for folder in self._folders:
+            for path, *_ in os.walk(folder):
+                with contextlib.suppress(OSError):  # the cgroup has just ended
+                    pids |= {int(pid) for pid in Path(path, "cgroup.procs").read_text().split()}
         return sorted(pids)
 
     def memory_bytes(self) -> int:
@@ -121,9 +121,8 @@ class NodeCgroup:
 
     def remove(self) -> None:
         for parent, folder in zip(self._parents, self._folders, strict=True):
-            for path in [*sorted(folder.rglob("*/"), reverse=True), folder]:
-                if path.is_dir():
-                    path.rmdir()
+            for path, *_ in os.walk(folder, topdown=False):
+                os.rmdir(path)
             with contextlib.suppress(OSError):  # other nodes are still there
                 parent.rmdir()
 
