@@ -10,6 +10,9 @@ from cluster.emulate.spec import ClusterSpec, NodeSpec
 
 FIRST_PROCESS = Path(__file__).with_name("machine_node.sh")
 PRIVATE = 0o600
+# qemu has not all of the system calls by which systemd hands credentials to these services.
+USES_CREDENTIALS = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
+WITHOUT_CREDENTIALS = "[Service]\nLoadCredential=\nImportCredential=\n"
 
 
 class MachineNodes:
@@ -54,6 +57,9 @@ class MachineNodes:
             "root/.ssh/authorized_keys": public,
             "home/pi/.ssh/authorized_keys": public,
         }
+        if roots.emulator(self._spec.arch):
+            for service in USES_CREDENTIALS:
+                files[f"etc/systemd/system/{service}.service.d/qemu.conf"] = WITHOUT_CREDENTIALS
         for name, text in files.items():
             path = self._folder / node.name / "files" / name
             path.parent.mkdir(parents=True, exist_ok=True)
