@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cluster.emulate import host_settings
@@ -23,6 +23,12 @@ SCRIPT = Path(__file__).with_name("debian_root.sh")
 BINFMT = SCRIPT.with_name("binfmt.sh")
 EMULATOR = "qemu-aarch64-static"
 UNFINISHED = ".new"
+# So that a script ends with this process, whatever ends that: its processes by the death signal and
+# their namespace, its mounts by theirs.
+ISOLATED = (
+    "setpriv", "--pdeathsig", "KILL",
+    "unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child",
+)  # fmt: skip
 # What debootstrap says at the beginning of its lines, and what we say once for each.
 STAGES = {
     "I: Retrieving": "downloading packages",
@@ -100,31 +106,37 @@ def clean(folder: Path = FOLDER) -> list[str]:
 
 def _debootstrap(suite: str, arch: str, target: Path, log: Path) -> None:
     mirror = host_settings.debian_mirrors()[0]
-    # Ends with this process, whatever ends that: processes by the death signal and the namespace,
-    # mounts by the namespace.
-    isolated = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork")
-    command = (
-        *isolated, "--kill-child", "--mount-proc", "sh", str(SCRIPT),
-        suite, arch, str(target), mirror, emulator(arch),
-    )  # fmt: skip
-    with log.open("w") as output, subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        unsaid = dict(STAGES)
-        for line in process.stdout:
-            output.write(line)
-            if stage := unsaid.pop(" ".join(line.split()[:2]), None):
-                print(f"  {stage}", flush=True)
+    script = ("sh", str(SCRIPT), suite, arch, str(target), mirror, emulator(arch))
+    code = _run_and_tell((*ISOLATED, *script), log)
     if emulator(arch):
         remove_format("edgeddl-root")
-    if process.returncode:
+    if code:
         words = "; ".join(log.read_text().splitlines()[-3:])
         raise ClusterError(
             f"no Debian {suite} for {arch}: {words}",
             hint=f"is {mirror} to be reached from here? All it said is in {log}",
         )
+
+
+def _run_and_tell(command: Sequence[str], log: Path) -> int:
+    """Run to the end, telling which stage it is at; the exit code."""
+    unsaid = dict(STAGES)
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            output.write(line)
+            if stage := unsaid.pop(" ".join(line.split()[:2]), None):
+                print(f"  {stage}", flush=True)
+    return process.returncode
 
 
 def _discard_unfinished(folder: Path) -> None:
