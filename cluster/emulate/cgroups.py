@@ -95,10 +95,10 @@ class NodeCgroup:
 
     def enter(self, pid: int) -> None:
         for folder in self._folders:
-            if (folder / "payload").exists():  # of a node's systemd: only leaves may have processes
-                folder /= "commands"
-                folder.mkdir(exist_ok=True)
-            (folder / "cgroup.procs").write_text(f"{pid}")
+            # beside the cgroup that systemd-nspawn has made for a machine: only leaves may have
+            # processes
+            leaf = folder / "supervisor" if (folder / "supervisor").exists() else folder
+            (leaf / "cgroup.procs").write_text(f"{pid}")
 
     def processes(self) -> list[int]:
         """Of this cgroup and those that a node's systemd makes below it."""

@@ -54,7 +54,7 @@ def find(pids: Sequence[int]) -> int:
         numbers = _numbers(pid)
         if len(numbers) > 1 and numbers[-1] == "1":
             return pid
-    raise ClusterError("the node has processes, but none is its first: take the cluster down")
+    raise ClusterError("the node is just starting, or ending", hint="try again")
 
 
 def _numbers(pid: int) -> list[str]:

@@ -16,6 +16,15 @@ if [ -d files ]; then # the first boot
     cp -R files/. root
     rm -r files
 fi
-exec systemd-nspawn --quiet --boot --directory=root --machine="$node" --hostname="$node" \
-    --register=no --keep-unit --network-namespace-path=/proc/self/ns/net \
-    --console=read-only --link-journal=no --resolv-conf=off --timezone=off
+
+boot() {
+    systemd-nspawn --quiet --boot --directory=root --machine="$node" --hostname="$node" \
+        --register=no --keep-unit --network-namespace-path=/proc/self/ns/net \
+        --console=read-only --link-journal=no --resolv-conf=off --timezone=off
+}
+code=133 # by which systemd-nspawn says that the machine reboots
+while [ $code = 133 ]; do
+    code=0
+    boot || code=$?
+done
+exit $code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
@@ -27,6 +28,7 @@ def test_a_machine_boots_is_entered_by_ssh_and_keeps_its_files(emulator: Emulato
     assert emulator.on(1, "sudo", "-u", "pi", "sudo", "id", "-un") == "root\n"
     assert emulator("exec", node, "--", "python3", "-c", "import edgeddl").returncode == 1
     emulator.on(1, "touch", "/root/kept")
+    reboot(emulator)
     emulator.succeed("kill", node)
     assert emulator.states() == ["down"]
     emulator.succeed("restore", node, timeout=180)
@@ -35,3 +37,14 @@ def test_a_machine_boots_is_entered_by_ssh_and_keeps_its_files(emulator: Emulato
     assert in_use.returncode == 2 and emulator.name in in_use.stderr
     emulator.succeed("down")
     assert emulator.leftovers() == []
+
+
+def reboot(emulator: Emulator) -> None:
+    """From inside, until it is entered again; what is in /run is gone then."""
+    emulator.on(1, "touch", "/run/before")
+    emulator("exec", emulator.node(1), "--", "systemctl", "reboot")
+    deadline = time.monotonic() + 120
+    while "before" in emulator("ssh", emulator.node(1), "ls /run || echo before").stdout:
+        assert time.monotonic() < deadline, "does not reboot"
+    while emulator("ssh", emulator.node(1), "true").returncode:
+        assert time.monotonic() < deadline, "does not come up again"

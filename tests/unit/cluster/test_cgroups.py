@@ -97,15 +97,15 @@ def test_processes_are_those_of_all_trees_and_levels(tmp_path: Path) -> None:
     assert cgroup.processes() == [5, 6, 7]
 
 
-def test_beside_a_nodes_systemd_commands_have_a_cgroup_of_their_own(tmp_path: Path) -> None:
+def test_in_a_machine_commands_enter_a_leaf(tmp_path: Path) -> None:
     cgroup = NodeCgroup(Hierarchy(2, (tmp_path,)), "pi", "pi-01")
     cgroup.make()
     folder = tmp_path / "edgeddl-pi" / "pi-01"
     cgroup.enter(5)
     assert (folder / "cgroup.procs").read_text() == "5"
-    (folder / "payload").mkdir()
+    (folder / "supervisor").mkdir()
     cgroup.enter(6)
-    assert (folder / "commands" / "cgroup.procs").read_text() == "6"
+    assert (folder / "supervisor" / "cgroup.procs").read_text() == "6"
 
 
 @pytest.mark.parametrize(("version", "name"), [(1, "usage_in_bytes"), (2, "current")])
