@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.emulate.cluster import EmulatedCluster, NodeStatus, default_inventory
 from cluster.emulate.requirements import check_host, install_tools
+from cluster.emulate.roots import clean, host_arch
 from cluster.emulate.spec import (
     DEFAULT_NAME,
     DEFAULT_NETWORK,
@@ -18,12 +19,14 @@ from cluster.emulate.spec import (
     PI_4_CORES,
     PI_4_RATE_MBIT,
     ClusterSpec,
+    command_line,
     parse_memory,
     parse_number,
     parse_rate,
     plan_cluster,
     room_warning,
 )
+from cluster.emulate.state import clusters_of_machines
 from cluster.errors import ClusterError
 
 EXAMPLES = """\
@@ -31,6 +34,7 @@ examples:
   python -m cluster.emulate up --nodes 4
   python -m cluster.emulate up --nodes 4 --node pi-03:cpu=0.17 --node pi-04:rate=100
   python -m cluster.emulate exec pi-01 -- mpirun -np 4 python -m edgeddl.train --dataset shapes
+  python -m cluster.emulate up --nodes 2 --kind machine --suite trixie
   python -m cluster.emulate kill pi-03
   python -m cluster.emulate down
 """
@@ -44,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # such as a full disk, or a file system that may not be written to
+        print(f"error: {error}", file=sys.stderr)
+        return ClusterError.exit_code
     except KeyboardInterrupt:
         return 130
     return 0
@@ -68,6 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="how each node is doing")
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
     status.set_defaults(run=print_status)
+    clean = commands.add_parser("clean", help="remove the Debian that machines share")
+    clean.set_defaults(run=clean_roots)
     _add_node_commands(commands)
     return parser
 
@@ -103,8 +112,8 @@ def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     up.add_argument("--suite", choices=("bookworm", "trixie"), default="bookworm", help=(
         "Debian release of machines (%(default)s)"
     ))  # fmt: skip
-    up.add_argument("--arch", choices=("amd64", "arm64"), default="amd64", help=(
-        "architecture of machines; the other one than this host's runs under qemu (%(default)s)"
+    up.add_argument("--arch", choices=("amd64", "arm64"), default=host_arch(), help=(
+        "architecture of machines; arm64 on another host runs under qemu, slowly (%(default)s)"
     ))  # fmt: skip
     up.set_defaults(run=bring_up)
 
@@ -135,20 +144,19 @@ def _add_node_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
 
 def bring_up(options: argparse.Namespace) -> None:
     spec = _plan(options)
-    install_tools(spec.kind)
+    install_tools(spec.kind, spec.arch)
     if warning := room_warning(spec, len(os.sched_getaffinity(0))):
         print(f"warning: {warning}", file=sys.stderr)
     cluster = EmulatedCluster(spec.name)
-    if cluster.is_running_as(spec):
+    inventory = (options.inventory or default_inventory(spec.name)).absolute()
+    if not cluster.up(spec, environment=_environment(options), inventory=inventory):
         print(f"cluster {spec.name!r} is up already")
-    else:
-        cluster.up(spec, environment=_environment(options), inventory=options.inventory)
     print(render_status(cluster.status()))
-    inventory = options.inventory or default_inventory(spec.name)
     print(f"\ninventory  {os.path.relpath(inventory)}")
-    flag = "" if spec.name == DEFAULT_NAME else f" --name {spec.name}"
-    print(f"try        python -m cluster.emulate{flag} exec {spec.head.name} --"
-          f" mpirun -np {len(spec.nodes)} hostname")  # fmt: skip
+    command = f"exec {spec.head.name} -- mpirun -np {len(spec.nodes)} hostname"
+    if spec.kind == "machine":
+        command = f"ssh {spec.head.name}"
+    print(f"try        {command_line(spec.name, command)}")
 
 
 def _plan(options: argparse.Namespace) -> ClusterSpec:
@@ -158,9 +166,9 @@ def _plan(options: argparse.Namespace) -> ClusterSpec:
         kind=options.kind,
         count=options.nodes,
         defaults={
-            "cores": parse_number(options.cpu),
-            "rate_mbit": parse_rate(options.rate),
-            "memory_bytes": parse_memory(options.memory),
+            "cores": parse_number(options.cpu, "--cpu"),
+            "rate_mbit": parse_rate(options.rate, "--rate"),
+            "memory_bytes": parse_memory(options.memory, "--memory"),
         },
         overrides=options.node,
         suite=options.suite,
@@ -172,13 +180,19 @@ def _environment(options: argparse.Namespace) -> Path | None:
     if options.environment is not None:
         if not (options.environment / "bin" / "activate").is_file():
             raise ClusterError(f"--environment {options.environment} is not a virtual environment")
-        return options.environment.absolute()
+        return Path(options.environment).absolute()
     return Path(sys.prefix) if sys.prefix != sys.base_prefix else None
 
 
 def take_down(options: argparse.Namespace) -> None:
     found = EmulatedCluster(options.name).down()
     print(f"cluster {options.name!r} is down" if found else f"no cluster {options.name!r} was up")
+
+
+def clean_roots(options: argparse.Namespace) -> None:
+    if users := clusters_of_machines():
+        raise ClusterError(f"in use by cluster {', '.join(users)}", hint="take it down first")
+    print(f"removed: {', '.join(clean()) or 'nothing was there'}")
 
 
 def print_status(options: argparse.Namespace) -> None:
@@ -244,8 +258,8 @@ def slow_down(options: argparse.Namespace) -> None:
         raise ClusterError("nothing to change", hint="give --cpu X, --rate MBIT or both")
     EmulatedCluster(options.name).slow(
         options.node,
-        cores=parse_number(options.cpu) if options.cpu else None,
-        rate_mbit=parse_rate(options.rate) if options.rate else None,
+        cores=None if options.cpu is None else parse_number(options.cpu, "--cpu"),
+        rate_mbit=None if options.rate is None else parse_rate(options.rate, "--rate"),
     )
 
 

@@ -21,7 +21,11 @@ SMALLEST_QUOTA_MICROSECONDS = 1_000
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where cgroups are made: version 2 has one tree, version 1 one for each controller."""
+    """Where cgroups are made: version 2 has one tree, version 1 one for cpu, one for memory.
+
+    Beside those of version 1 there may be trees that limit nothing, in which a node's systemd only
+    keeps account of its processes.
+    """
 
     version: int
     roots: tuple[Path, ...]
@@ -29,16 +33,21 @@ class Hierarchy:
 
 def find_hierarchy(mounts: Path = MOUNTS) -> Hierarchy:
     """The mounted cgroup trees that limit processor and memory."""
-    found: dict[str, Path] = {}
+    limits: dict[str, Path] = {}
+    accounts = []
     for line in mounts.read_text().splitlines():
         _, folder, kind, options, *_ = line.split()
-        if kind == "cgroup2" and _has_controllers(Path(folder)):
-            return Hierarchy(2, (Path(folder),))
-        for controller in {"cpu", "memory"} & set(options.split(",")) if kind == "cgroup" else ():
-            found[controller] = Path(folder)
-    if found.keys() != {"cpu", "memory"}:
+        if kind == "cgroup2":
+            if _has_controllers(Path(folder)):
+                return Hierarchy(2, (Path(folder),))
+            accounts.append(Path(folder))
+        elif kind == "cgroup":
+            names = options.split(",")
+            limits |= {name: Path(folder) for name in names if name in ("cpu", "memory")}
+            accounts += [Path(folder)] if "name=systemd" in names else []
+    if limits.keys() != {"cpu", "memory"}:
         raise ClusterError("no cgroups for cpu and memory are mounted on this machine")
-    return Hierarchy(1, (found["cpu"], found["memory"]))
+    return Hierarchy(1, (limits["cpu"], limits["memory"], *accounts))
 
 
 def _has_controllers(root: Path) -> bool:
@@ -53,6 +62,11 @@ class NodeCgroup:
         self._version = hierarchy.version
         self._parents = [root / f"edgeddl-{cluster}" for root in hierarchy.roots]
         self._folders = [parent / node for parent in self._parents]
+        self._cpu = self._folders[0]
+        self._memory = self._folders[1 if self._version == 1 else 0]
+
+    def exists(self) -> bool:
+        return all(folder.is_dir() for folder in self._folders)
 
     def make(self) -> None:
         for parent, folder in zip(self._parents, self._folders, strict=True):
@@ -65,56 +79,52 @@ class NodeCgroup:
         quota = max(round(cores * PERIOD_MICROSECONDS), SMALLEST_QUOTA_MICROSECONDS)
         period = round(quota / cores)
         if self._version == 2:
-            self._write(0, "cpu.max", f"{quota} {period}")
+            (self._cpu / "cpu.max").write_text(f"{quota} {period}")
         else:
-            self._write(0, "cpu.cfs_quota_us", "-1")  # any period goes with no quota
-            self._write(0, "cpu.cfs_period_us", f"{period}")
-            self._write(0, "cpu.cfs_quota_us", f"{quota}")
+            (self._cpu / "cpu.cfs_quota_us").write_text("-1")  # any period goes with no quota
+            (self._cpu / "cpu.cfs_period_us").write_text(f"{period}")
+            (self._cpu / "cpu.cfs_quota_us").write_text(f"{quota}")
 
     def set_memory(self, size_bytes: int) -> None:
         """A limit without swap: a board has none."""
-        if self._version == 2:
-            self._write(0, "memory.max", f"{size_bytes}")
-            self._write(0, "memory.swap.max", "0", optional=True)
-        else:
-            self._write(1, "memory.limit_in_bytes", f"{size_bytes}")
-            self._write(1, "memory.swappiness", "0", optional=True)
+        names = {1: ("limit_in_bytes", "swappiness"), 2: ("max", "swap.max")}
+        limit, swap = (self._memory / f"memory.{name}" for name in names[self._version])
+        limit.write_text(f"{size_bytes}")
+        if swap.exists():  # not in every kernel
+            swap.write_text("0")
 
     def enter(self, pid: int) -> None:
         for folder in self._folders:
-            (folder / "cgroup.procs").write_text(f"{pid}")
+            # beside the cgroup that systemd-nspawn has made for a machine: only leaves may have
+            # processes
+            leaf = folder / "supervisor" if (folder / "supervisor").exists() else folder
+            (leaf / "cgroup.procs").write_text(f"{pid}")
 
     def processes(self) -> list[int]:
         """Of this cgroup and those that a node's systemd makes below it."""
-        lists = [file for folder in self._folders for file in folder.rglob("cgroup.procs")]
-        pids = set()
-        for file in lists:
-            with contextlib.suppress(OSError):  # the cgroup has just ended
-                pids |= {int(pid) for pid in file.read_text().split()}
+        pids: set[int] = set()
+        for folder in self._folders:
+            for path, *_ in os.walk(folder):
+                with contextlib.suppress(OSError):  # the cgroup has just ended
+                    pids |= {int(pid) for pid in Path(path, "cgroup.procs").read_text().split()}
         return sorted(pids)
 
     def memory_bytes(self) -> int:
         name = "memory.current" if self._version == 2 else "memory.usage_in_bytes"
-        return int((self._folders[-1] / name).read_text())
+        return int((self._memory / name).read_text())
 
     def throttled(self) -> float:
         """The part of all periods in which the node has used up its share."""
-        lines = (self._folders[0] / "cpu.stat").read_text().splitlines()
+        lines = (self._cpu / "cpu.stat").read_text().splitlines()
         counts = {name: int(value) for name, value in (line.split() for line in lines)}
         return counts["nr_throttled"] / counts["nr_periods"] if counts["nr_periods"] else 0.0
 
     def remove(self) -> None:
         for parent, folder in zip(self._parents, self._folders, strict=True):
-            for path in [*sorted(folder.rglob("*/"), reverse=True), folder]:
-                if path.is_dir():
-                    path.rmdir()
+            for path, *_ in os.walk(folder, topdown=False):
+                os.rmdir(path)
             with contextlib.suppress(OSError):  # other nodes are still there
                 parent.rmdir()
-
-    def _write(self, root: int, name: str, value: str, *, optional: bool = False) -> None:
-        path = self._folders[root] / name
-        if not optional or path.exists():
-            path.write_text(value)
 
 
 def nodes_left(hierarchy: Hierarchy, cluster: str) -> list[str]:

@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from cluster.emulate import cgroups, network, ssh
+from cluster.emulate import cgroups, first_process, network, roots, ssh, way_out
 from cluster.emulate.cgroups import Hierarchy, NodeCgroup, find_hierarchy
-from cluster.emulate.light import LightNodes, join
-from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.emulate.light import LightNodes
+from cluster.emulate.machine import MachineNodes, format_name
+from cluster.emulate.spec import ClusterSpec, NodeSpec, command_line
 from cluster.emulate.state import ClusterState
 from cluster.errors import ClusterError
 from cluster.inventory_file import FOLDER, render_inventory
 
 SSH_PORT = 22
+NAMESPACES = ("mount", "uts", "ipc", "net", "pid", "cgroup")
+BOOT_SECONDS = {"light": 20, "machine": 120}
+EMULATED_BOOT_SECONDS = 600
+INVENTORY_MARK = "Emulated cluster"
 
 
 class Nodes(Protocol):
@@ -57,36 +62,38 @@ class EmulatedCluster:
 
     # Whole clusters
 
-    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path | None) -> None:
-        """Make the cluster; whatever is left of an earlier one of this name goes first."""
+    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path) -> bool:
+        """Make the cluster, unless it is up exactly so; says whether it was made.
+
+        Whatever there is of another one of this name goes first, with all that runs on it.
+        """
+        if spec.kind == "machine":
+            roots.make_root(spec.suite, spec.arch)
+        facts = {
+            "environment": str(environment) if environment else None,
+            "inventory": str(inventory),
+        }
         with self.state.locked():
+            if self._is_up_as(spec, facts):
+                return False
+            network.check_free(spec)
+            check_inventory(inventory)
             self._clear()
-            network.check_free(spec.network)
             self.state.create()
-            inventory = inventory or default_inventory(spec.name)
             # What is known before anything is made can be taken down, also after a crash.
-            facts = {
-                "environment": str(environment) if environment else None,
-                "inventory": str(inventory),
-            }
             self.state.save(spec, **facts)
             try:
-                self._make(spec, environment)
+                self._make(spec)
+                inventory.write_text(self._render_inventory(spec))
             except BaseException:
                 self._clear()
                 raise
-            inventory.write_text(self._render_inventory(spec))
+        return True
 
     def down(self) -> bool:
         """Take away everything; says whether there was anything."""
         with self.state.locked():
             return self._clear()
-
-    def is_running_as(self, spec: ClusterSpec) -> bool:
-        """Whether the cluster is up, whole and exactly so."""
-        if not self.state.exists() or self.state.load()[0] != spec:
-            return False
-        return all(status.state == "up" for status in self.status())
 
     def status(self) -> list[NodeStatus]:
         spec, _ = self.state.load()
@@ -110,10 +117,10 @@ class EmulatedCluster:
         """Cable and power are there again, and the shares as the cluster was made with."""
         with self.state.locked():
             spec, node = self._find(name)
+            if not self._processes(spec, node):
+                self._start(spec, node)
             self._apply_shares(spec, node)
             network.connect(node)
-            if not self._processes(spec, node):
-                self._nodes(spec).start(node, self._cgroup(spec, node))
             self._wait_for_ssh(spec, [node])
 
     def slow(self, name: str, *, cores: float | None, rate_mbit: float | None) -> None:
@@ -129,13 +136,13 @@ class EmulatedCluster:
         spec, node = self._find(name)
         pids = self._processes(spec, node)
         if not pids:
-            raise ClusterError(f"{name} is down", hint=f"python -m cluster.emulate restore {name}")
+            raise ClusterError(f"{name} is down", hint=command_line(spec.name, f"restore {name}"))
         variables = {**self._nodes(spec).variables(), "TERM": os.environ.get("TERM", "dumb")}
-        join(node, spec, self._cgroup(spec, node))
-        first = first_process(pids)
-        enter = ("nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid")
+        first_process.join(node, spec, self._cgroup(spec, node))
+        target = f"--target={first_process.find(pids)}"
+        enter = ("nsenter", target, *(f"--{namespace}" for namespace in NAMESPACES))
         # the folder by its name: that of the host would lead out of the node
-        here = ("sh", "-c", 'cd "$0" 2>/dev/null || cd /; exec "$@"', os.getcwd())
+        here = ("sh", "-c", 'cd "$0" 2>/dev/null || cd; exec "$@"', os.getcwd())
         os.execvpe(enter[0], [*enter, *here, *command], variables)
 
     def log_in(self, name: str, arguments: Sequence[str]) -> NoReturn:
@@ -150,21 +157,27 @@ class EmulatedCluster:
 
     # Making
 
-    def _make(self, spec: ClusterSpec, environment: Path | None) -> None:
+    def _make(self, spec: ClusterSpec) -> None:
         ssh.make_keys(spec, self.state.folder)
         self.ssh_config.write_text(ssh.render_client_config(spec, self.state.folder))
-        nodes = self._nodes(spec)
-        nodes.prepare()
+        self._nodes(spec).prepare()
         network.make_bridge(spec)
         for node in spec.nodes:
             network.make_link(spec, node)
-            cgroup = self._cgroup(spec, node)
-            cgroup.make()
-            self._apply_shares(spec, node)
-            nodes.start(node, cgroup)
+            self._start(spec, node)
         self._wait_for_ssh(spec, spec.nodes)
 
+    def _start(self, spec: ClusterSpec, node: NodeSpec) -> None:
+        """Power on, under limits that are in force from the beginning."""
+        cgroup = self._cgroup(spec, node)
+        cgroup.remove()  # what the systemd of an earlier boot has left
+        cgroup.make()
+        self._apply_shares(spec, node)
+        self._nodes(spec).start(node, cgroup)
+
     def _nodes(self, spec: ClusterSpec) -> Nodes:
+        if spec.kind == "machine":
+            return MachineNodes(spec, self.state.folder)
         environment = self.state.load()[1]["environment"]
         return LightNodes(spec, self.state.folder, Path(environment) if environment else None)
 
@@ -175,13 +188,17 @@ class EmulatedCluster:
         network.set_rate(node)
 
     def _wait_for_ssh(self, spec: ClusterSpec, nodes: Sequence[NodeSpec]) -> None:
-        deadline = time.monotonic() + (20 if spec.kind == "light" else 120)
+        deadline = time.monotonic() + self._boot_seconds(spec)
         for node in nodes:
             while not answers(node):
                 if time.monotonic() > deadline or not self._processes(spec, node):
                     log = (self.state.folder / node.name / "log").read_text().splitlines()
                     raise ClusterError(f"{node.name} does not come up: {'; '.join(log[-5:])}")
                 time.sleep(0.02)
+
+    def _boot_seconds(self, spec: ClusterSpec) -> float:
+        is_emulated = spec.kind == "machine" and roots.emulator(spec.arch)
+        return EMULATED_BOOT_SECONDS if is_emulated else BOOT_SECONDS[spec.kind]
 
     def _render_inventory(self, spec: ClusterSpec) -> str:
         hosts = {
@@ -198,10 +215,19 @@ class EmulatedCluster:
             "ansible_user": ssh.USER,
             "ansible_ssh_common_args": f"-F {self.ssh_config}",
         }
-        comment = f"Emulated cluster {spec.name!r}: written by cluster.emulate, gone with its end."
+        comment = (
+            f"{INVENTORY_MARK} {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+        )
         return render_inventory(hosts, variables, comment)
 
     # Looking
+
+    def _is_up_as(self, spec: ClusterSpec, facts: dict[str, Any]) -> bool:
+        try:
+            found = self.state.load()
+        except ClusterError:  # there is none, or what is known of it is damaged
+            return False
+        return found == (spec, facts) and all(node.state == "up" for node in self.status())
 
     def _find(self, name: str) -> tuple[ClusterSpec, NodeSpec]:
         spec, _ = self.state.load()
@@ -215,8 +241,10 @@ class EmulatedCluster:
 
     def _node_status(self, spec: ClusterSpec, node: NodeSpec) -> NodeStatus:
         cgroup = self._cgroup(spec, node)
-        link = "up" if network.is_connected(node) else "cut"
-        state = link if cgroup.processes() else "down"
+        if not cgroup.exists():  # half-made, or half taken away
+            return NodeStatus(node, "down", 0, 0.0)
+        connected = "up" if network.is_connected(node) else "cut"
+        state = connected if cgroup.processes() else "down"
         return NodeStatus(node, state, cgroup.memory_bytes(), cgroup.throttled())
 
     # Taking away
@@ -233,6 +261,8 @@ class EmulatedCluster:
             network.remove_node(node)
             cgroup.remove()
         network.remove_bridge(name)
+        way_out.close_way_out(name)
+        roots.remove_format(format_name(name))
         found = bool(nodes) or self.state.folder.exists()
         self._remove_inventory()
         self.state.remove()
@@ -240,13 +270,27 @@ class EmulatedCluster:
 
     def _remove_inventory(self) -> None:
         try:
-            Path(self.state.load()[1]["inventory"]).unlink(missing_ok=True)
+            path = Path(self.state.load()[1]["inventory"])
         except (ClusterError, KeyError):  # never written, or not to be known any more
-            default_inventory(self.state.name).unlink(missing_ok=True)
+            path = default_inventory(self.state.name)
+        if is_ours(path):
+            path.unlink()
 
 
 def default_inventory(name: str) -> Path:
     return FOLDER / f"emulated-{name}.yml"
+
+
+def check_inventory(path: Path) -> None:
+    """Raise if the file cannot be written, or is somebody's own: `down` will remove it."""
+    if not path.parent.is_dir():
+        raise ClusterError(f"--inventory {path}: there is no folder {path.parent}")
+    if path.exists() and not is_ours(path):
+        raise ClusterError(f"--inventory {path} is there, and not an emulated cluster's")
+
+
+def is_ours(path: Path) -> bool:
+    return path.is_file() and f"# {INVENTORY_MARK}" in path.read_text(errors="replace")
 
 
 def answers(node: NodeSpec) -> bool:
@@ -256,13 +300,3 @@ def answers(node: NodeSpec) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
-
-
-def first_process(pids: Sequence[int]) -> int:
-    """The one that is number 1 in a process namespace of its own."""
-    for pid in pids:
-        status = Path(f"/proc/{pid}/status").read_text()
-        numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
-        if len(numbers) > 2 and numbers[-1] == "1":
-            return pid
-    raise ClusterError("the node has processes, but none is its first: take the cluster down")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ def run(*command: str, stdin: str | None = None) -> str:
 
 def succeeds(*command: str) -> bool:
     """Run something that may fail, such as the removal of what may not be there."""
-    return _start(command, None).returncode == 0
+    return bool(shutil.which(command[0])) and _start(command, None).returncode == 0
 
 
 def _start(command: Sequence[str], stdin: str | None) -> subprocess.CompletedProcess[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pwd
-import subprocess
+import shlex
 from pathlib import Path
 
-from cluster.emulate import openmpi, ssh
+from cluster.emulate import first_process, openmpi, ssh
 from cluster.emulate.cgroups import NodeCgroup
-from cluster.emulate.network import namespace_path
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 
 FIRST_PROCESS = Path(__file__).with_name("light_node.sh")
@@ -36,19 +34,17 @@ class LightNodes:
         folder = self._folder / node.name
         unshare = ("unshare", *NAMESPACES, "--fork", "--kill-child")
         command = (
-            "nsenter", f"--net={namespace_path(node.name)}", *unshare,
-            "sh", str(FIRST_PROCESS), node.name, str(folder), str(self._environment or ""),
+            *unshare, "sh", str(FIRST_PROCESS), node.name, str(folder),
+            str(self._environment or ""),
         )  # fmt: skip
-        with (folder / "log").open("w") as log:
-            subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.variables(),
-                start_new_session=True,
-                preexec_fn=lambda: join(node, self._spec, cgroup),
-            )
+        first_process.start(
+            command,
+            node=node,
+            spec=self._spec,
+            cgroup=cgroup,
+            folder=folder,
+            variables=self.variables(),
+        )
 
     def variables(self) -> dict[str, str]:
         """What a command on a node finds in its process environment."""
@@ -64,7 +60,9 @@ class LightNodes:
             "etc/ssh/ssh_config": ssh.render_client_config(self._spec, self._folder),
             "sshd_config": ssh.render_server_config(self._folder, node, self.variables()),
         }
-        activate = f". {self._environment}/bin/activate\n" if self._environment else ""
+        activate = ""
+        if self._environment is not None:
+            activate = f". {shlex.quote(str(self._environment / 'bin/activate'))}\n"
         files["shell"] = files["etc/profile.d/edgeddl.sh"] = activate
         if self._environment is not None:
             for name, text in openmpi.render_files(self._spec, self._environment).items():
@@ -74,16 +72,3 @@ class LightNodes:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-
-
-def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
-    """Bring this process under the node's limits.
-
-    A node with a share of one core or less has one core, always the same one: it then counts one
-    core and computes with one thread, as is right for its share.
-    """
-    cgroup.enter(os.getpid())
-    host = sorted(os.sched_getaffinity(0))
-    wanted = min(-(-node.cores // 1), len(host))
-    first = spec.nodes.index(node)
-    os.sched_setaffinity(0, {host[(first + i) % len(host)] for i in range(int(wanted))})

@@ -21,7 +21,7 @@ over() {
         overlay "$2"
 }
 over etc /etc
-[ -z "$environment" ] || over openmpi "$environment/etc"
+[ ! -d "${environment:-/nowhere}/etc" ] || over openmpi "$environment/etc"
 
 # A shell on the node has the node's environment active, not what the host's user has set up.
 for file in .bashrc .bash_profile .bash_login .profile; do

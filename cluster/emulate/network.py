@@ -30,11 +30,13 @@ def bridge_name(cluster: str) -> str:
     return f"br-{cluster}"
 
 
-def check_free(network: str) -> None:
+def check_free(spec: ClusterSpec) -> None:
     """Raise if the host already reaches these addresses by another way."""
-    ours = ipaddress.ip_network(network)
+    ours = ipaddress.ip_network(spec.network)
     for route in json.loads(run("ip", "-json", "-4", "route", "show", "table", "main") or "[]"):
-        if route["dst"] != "default" and ours.overlaps(ipaddress.ip_network(route["dst"])):
+        if route["dst"] == "default" or route.get("dev") == bridge_name(spec.name):
+            continue
+        if ours.overlaps(ipaddress.ip_network(route["dst"])):
             raise ClusterError(
                 f"this machine already uses {route['dst']} (on {route.get('dev', '?')})",
                 hint="choose another range, such as --network 10.78.0.0/24",
@@ -77,8 +79,7 @@ def disconnect(node: NodeSpec) -> None:
 
 
 def is_connected(node: NodeSpec) -> bool:
-    flags = json.loads(run("ip", "-json", "link", "show", "dev", node.name))[0]["flags"]
-    return "UP" in flags
+    return "UP" in _links().get(node.name, ())
 
 
 def namespace_path(node: str) -> Path:
@@ -94,12 +95,17 @@ def processes_in(node: str) -> list[int]:
 
 def nodes_left(cluster: str) -> list[str]:
     """Names of this cluster's nodes that have a namespace or a link."""
-    links = json.loads(run("ip", "-json", "link", "show") or "[]")
-    names = {link["ifname"] for link in links}
+    names = set(_links())
     if NAMESPACES.is_dir():
         names |= {path.name for path in NAMESPACES.iterdir()}
     prefix = f"{cluster}-"
     return sorted(n for n in names if n.startswith(prefix) and n.removeprefix(prefix).isdigit())
+
+
+def _links() -> dict[str, list[str]]:
+    """The host's links and their flags."""
+    links = json.loads(run("ip", "-json", "link", "show") or "[]")
+    return {link["ifname"]: link["flags"] for link in links}
 
 
 def remove_node(node: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cluster.emulate.command import succeeds
+from cluster.emulate.roots import EMULATOR, host_arch
 from cluster.errors import ClusterError
 
 PACKAGES = {  # program: the package that brings it
@@ -19,12 +20,14 @@ PACKAGES = {  # program: the package that brings it
     "ssh": "openssh-client",
     "/usr/sbin/sshd": "openssh-server",
     "nsenter": "util-linux",
+    "unshare": "util-linux",
 }
 MACHINE_PACKAGES = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",
     "nft": "nftables",
 }
+EMULATOR_PACKAGES = {EMULATOR: "qemu-user-static"}
 # Debian asks this program whether a package may start its services.
 POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -44,9 +47,11 @@ def check_host() -> None:
         raise ClusterError(reason, hint=hint)
 
 
-def install_tools(kind: str) -> None:
+def install_tools(kind: str, arch: str) -> None:
     """Install Debian's packages for whatever is not there."""
     needed = PACKAGES | (MACHINE_PACKAGES if kind == "machine" else {})
+    if kind == "machine" and arch != host_arch():
+        needed |= EMULATOR_PACKAGES
     missing = sorted({package for program, package in needed.items() if not shutil.which(program)})
     if not missing:
         return

@@ -26,6 +26,18 @@ DEFAULT_NETWORK = "10.77.0.0/24"
 KINDS = ("light", "machine")
 
 
+def command_line(cluster: str, words: str) -> str:
+    """What to type for a command on this cluster."""
+    flag = "" if cluster == DEFAULT_NAME else f" --name {cluster}"
+    return f"python -m cluster.emulate{flag} {words}"
+
+
+def check_name(name: str) -> None:
+    """Names of links have room for 15 characters, and folders and cgroups bear them as well."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,8}", name):
+        raise ClusterError(f"--name {name!r}: expected a letter, then up to 8 letters and digits")
+
+
 @dataclass(frozen=True)
 class NodeSpec:
     """One node: `cores` and `rate_mbit` are what it gets of the host."""
@@ -99,8 +111,7 @@ def plan_cluster(
     arch: str = "amd64",
 ) -> ClusterSpec:
     """`defaults`: cores, rate_mbit, memory_bytes of every node; `overrides`: "pi-03:cpu=0.1"."""
-    if not re.fullmatch(r"[a-z][a-z0-9]{0,8}", name):
-        raise ClusterError(f"--name {name!r}: expected a letter, then up to 8 letters and digits")
+    check_name(name)
     addresses = _addresses(network, count)
     width = max(len(str(count)), 2)
     nodes = {
@@ -131,32 +142,36 @@ def parse_override(text: str) -> tuple[str, dict[str, Any]]:
                 f"--node {text}: unknown setting {key!r}", hint="NODE:cpu=X,rate=MBIT,memory=SIZE"
             )
         field, parse = parsers[key]
-        changes[field] = parse(value)
+        changes[field] = parse(value, f"--node {text}")
     return node, changes
 
 
-def parse_number(text: str) -> float:
+def parse_number(text: str, where: str) -> float:
+    """`where` it was given, for the message."""
     try:
         return float(text)
     except ValueError:
-        raise ClusterError(f"expected a number, not {text!r}") from None
+        raise ClusterError(f"{where}: expected a number, not {text!r}") from None
 
 
-def parse_rate(text: str) -> float:
+def parse_rate(text: str, where: str) -> float:
     """Mbit/s from "940", "940mbit" or "1gbit"."""
     units = {"gbit": 1000.0, "mbit": 1.0, "kbit": 0.001}
     for unit, factor in units.items():
         if text.lower().endswith(unit):
-            return parse_number(text[: -len(unit)]) * factor
-    return parse_number(text)
+            return parse_number(text[: -len(unit)], where) * factor
+    return parse_number(text, where)
 
 
-def parse_memory(text: str) -> int:
+def parse_memory(text: str, where: str) -> int:
     """Bytes from "4G" or "512M"."""
     factor = {"G": 2**30, "M": 2**20}.get(text[-1:].upper())
     if factor is None:
-        raise ClusterError(f"expected a size such as 4G or 512M, not {text!r}")
-    return int(parse_number(text[:-1]) * factor)
+        raise ClusterError(f"{where}: expected a size such as 4G or 512M, not {text!r}")
+    size = parse_number(text[:-1], where) * factor
+    if not math.isfinite(size):
+        raise ClusterError(f"{where}: expected a size such as 4G or 512M, not {text!r}")
+    return int(size)
 
 
 def room_warning(spec: ClusterSpec, host_cores: int) -> str | None:
@@ -178,9 +193,9 @@ def _addresses(network: str, count: int) -> list[str]:
         raise ClusterError(f"--network {network}: {error}", hint="such as 10.77.0.0/24") from None
     if not parsed.is_private:
         raise ClusterError(f"--network {network} is not private", hint="such as 10.77.0.0/24")
-    room = parsed.num_addresses - 3  # network, broadcast and the host itself
+    room = max(parsed.num_addresses - 3, 0)  # network, broadcast and the host itself
     if not 1 <= count <= room:
-        raise ClusterError(f"--nodes {count}: --network {network} has room for 1 to {room}")
+        raise ClusterError(f"--nodes {count}: --network {network} has room for {room}")
     return [str(parsed[number]) for number in range(1, count + 1)]
 
 

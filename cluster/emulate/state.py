@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.emulate.spec import ClusterSpec
+from cluster.emulate.spec import ClusterSpec, check_name, command_line
 from cluster.errors import ClusterError
 
 # Under /var/lib, not /run: nodes have a /run of their own.
@@ -24,12 +24,15 @@ class ClusterState:
     """What is known of a cluster between two commands."""
 
     def __init__(self, name: str, root: Path = ROOT) -> None:
+        check_name(name)
         self.name = name
         self.folder = root / name
         self._file = self.folder / "cluster.json"
 
     def save(self, spec: ClusterSpec, **facts: Any) -> None:
-        self._file.write_text(json.dumps({"spec": spec.to_json(), **facts}, indent=1) + "\n")
+        unfinished = self._file.with_suffix(".new")
+        unfinished.write_text(json.dumps({"spec": spec.to_json(), **facts}, indent=1) + "\n")
+        unfinished.rename(self._file)
 
     def load(self) -> tuple[ClusterSpec, dict[str, Any]]:
         """The spec and the facts saved with it."""
@@ -38,16 +41,21 @@ class ClusterState:
             spec = ClusterSpec.from_json(content.pop("spec"))
         except FileNotFoundError:
             raise ClusterError(
-                f"cluster {self.name!r} is not up", hint="python -m cluster.emulate up --nodes 4"
+                f"cluster {self.name!r} is not up", hint=command_line(self.name, "up --nodes 4")
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ClusterError) as error:
             raise ClusterError(
-                f"{self._file} is damaged: {error}", hint="python -m cluster.emulate down clears it"
+                f"{self._file} is damaged: {error}",
+                hint=f"{command_line(self.name, 'down')} takes away all that is there",
             ) from None
         return spec, content
 
-    def exists(self) -> bool:
-        return self._file.exists()
+    def kind(self) -> str | None:
+        """Of the nodes, where that can still be known."""
+        try:
+            return self.load()[0].kind
+        except ClusterError:
+            return None
 
     def create(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)
@@ -67,3 +75,9 @@ class ClusterState:
             yield
         finally:
             os.close(handle)
+
+
+def clusters_of_machines(root: Path = ROOT) -> list[str]:
+    """Names of clusters, whole or half-made, whose nodes are machines."""
+    kinds = {path.name: ClusterState(path.name, root).kind() for path in root.glob("*/")}
+    return sorted(name for name, kind in kinds.items() if kind == "machine")

@@ -227,3 +227,40 @@ def test_a_second_interruption_ends_the_job(tmp_path: Path) -> None:
 def test_the_exit_code_of_an_undisturbed_job_is_kept(tmp_path: Path) -> None:
     code, _ = interrupted_prterun(tmp_path, "#!/bin/sh\nexit 3\n", "fails", times=0)
     assert code == 3
+
+
+def run_prterun(folder: Path, program: str) -> subprocess.CompletedProcess[bytes]:
+    """Run scripts/prterun without its patience over a program."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "prterun").write_text(f"#!/bin/sh\n{program}\n")
+    (folder / "bin" / "prterun").chmod(0o755)
+    script = (REPOSITORY / "scripts" / "prterun").read_text()
+    (folder / "script").write_text(script.replace("PATIENCE_SECONDS = 5", "PATIENCE_SECONDS = 0"))
+    return subprocess.run(
+        [sys.executable, folder / "script", folder / "child"],
+        env={"PATH": "/usr/bin:/bin", "OPAL_PREFIX": str(folder)},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_failed_job_does_not_wait_for_a_host_that_is_gone(tmp_path: Path) -> None:
+    # as prterun does: an ssh of its own waits, and holds the stream open
+    program = 'echo "MPI_ABORT was invoked on rank 0" >&2; sleep 1000 & echo $! >"$1"; wait'
+    done = run_prterun(tmp_path, program)
+    assert done.returncode == 3 and b"not to be reached" in done.stderr
+    state = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 3), (4, 4)])
+def test_a_job_that_lost_a_daemon_is_no_success(tmp_path: Path, code: int, expected: int) -> None:
+    words = "PRTE has lost communication with a rem"
+    program = f'printf "{words}" >&2; sleep 0.1; echo "ote daemon." >&2; exit {code}'
+    assert run_prterun(tmp_path, program).returncode == expected
+
+
+def test_what_ranks_say_is_passed_on_to_the_last_word(tmp_path: Path) -> None:
+    done = run_prterun(tmp_path, 'printf "10%%\\r20%%\\rno newline" >&2')
+    assert (done.returncode, done.stderr) == (0, b"10%\r20%\rno newline")

@@ -1,0 +1,66 @@
+"""The first process of a node: how it is started, joined and found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cluster.emulate.cgroups import NodeCgroup
+from cluster.emulate.network import namespace_path
+from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.errors import ClusterError
+
+
+def start(
+    command: Sequence[str],
+    *,
+    node: NodeSpec,
+    spec: ClusterSpec,
+    cgroup: NodeCgroup,
+    folder: Path,
+    variables: Mapping[str, str],
+) -> None:
+    """Start a command in the node's network and under its limits; its output goes to a log."""
+    with (folder / "log").open("w") as log:
+        subprocess.Popen(
+            ["nsenter", f"--net={namespace_path(node.name)}", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(variables),
+            start_new_session=True,
+            preexec_fn=lambda: join(node, spec, cgroup),
+        )
+
+
+def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
+    """Bring this process under the node's limits.
+
+    A node with a share of one core or less has one core, always the same one: it then counts one
+    core and computes with one thread, as is right for its share.
+    """
+    cgroup.enter(os.getpid())
+    host = sorted(os.sched_getaffinity(0))
+    wanted = min(-(-node.cores // 1), len(host))
+    first = spec.nodes.index(node)
+    os.sched_setaffinity(0, {host[(first + i) % len(host)] for i in range(int(wanted))})
+
+
+def find(pids: Sequence[int]) -> int:
+    """The one that is number 1 in a process namespace of its own."""
+    for pid in pids:
+        numbers = _numbers(pid)
+        if len(numbers) > 1 and numbers[-1] == "1":
+            return pid
+    raise ClusterError("the node is just starting, or ending", hint="try again")
+
+
+def _numbers(pid: int) -> list[str]:
+    """Of the process in its namespace and all those around; none if it has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return []
+    return next(line.split()[1:] for line in lines if line.startswith("NSpid:"))

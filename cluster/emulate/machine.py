@@ -1,0 +1,72 @@
+"""A machine: a whole Debian booted by systemd, as provisioning finds a freshly flashed board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.emulate import first_process, host_settings, openmpi, roots, ssh, way_out
+from cluster.emulate.cgroups import NodeCgroup
+from cluster.emulate.spec import ClusterSpec, NodeSpec
+
+FIRST_PROCESS = Path(__file__).with_name("machine_node.sh")
+PRIVATE = 0o600
+# qemu has not all of the system calls by which systemd hands credentials to these services.
+USES_CREDENTIALS = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
+WITHOUT_CREDENTIALS = "[Service]\nLoadCredential=\nImportCredential=\n"
+
+
+class MachineNodes:
+    """Starts machines of one cluster."""
+
+    def __init__(self, spec: ClusterSpec, folder: Path) -> None:
+        self._spec = spec
+        self._folder = folder
+
+    def prepare(self) -> None:
+        for node in self._spec.nodes:
+            self._write_files(node)
+        way_out.open_way_out(self._spec)
+
+    def start(self, node: NodeSpec, cgroup: NodeCgroup) -> None:
+        folder = self._folder / node.name
+        command = (
+            "unshare", "--mount", "sh", str(FIRST_PROCESS), node.name, str(folder),
+            str(roots.root_path(self._spec.suite, self._spec.arch)),
+            format_name(self._spec.name), roots.emulator(self._spec.arch),
+        )  # fmt: skip
+        # cgroups of version 2 also where the host's limits are of version 1: what today's systemd
+        # asks for, and what boards have.
+        variables = {**self.variables(), "UNIFIED_CGROUP_HIERARCHY": "1"}
+        first_process.start(
+            command, node=node, spec=self._spec, cgroup=cgroup, folder=folder, variables=variables
+        )
+
+    def variables(self) -> dict[str, str]:
+        return {"HOME": "/root", "LANG": "C.UTF-8", "PATH": openmpi.SYSTEM_PATH}
+
+    def _write_files(self, node: NodeSpec) -> None:
+        """What is laid over the root at the first boot."""
+        public = ssh.client_key(self._folder).with_suffix(".pub").read_text()
+        key = ssh.host_key(self._folder, node)
+        files = {
+            **host_settings.machine_files(self._spec.suite),
+            "etc/hostname": f"{node.name}\n",
+            "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {node.name}\n",
+            "etc/ssh/ssh_host_ed25519_key": key.read_text(),
+            "etc/ssh/ssh_host_ed25519_key.pub": key.with_suffix(".pub").read_text(),
+            "root/.ssh/authorized_keys": public,
+            "home/pi/.ssh/authorized_keys": public,
+        }
+        if roots.emulator(self._spec.arch):
+            for service in USES_CREDENTIALS:
+                files[f"etc/systemd/system/{service}.service.d/qemu.conf"] = WITHOUT_CREDENTIALS
+        for name, text in files.items():
+            path = self._folder / node.name / "files" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (self._folder / node.name / "files/etc/ssh/ssh_host_ed25519_key").chmod(PRIVATE)
+
+
+def format_name(cluster: str) -> str:
+    """Under which the emulator of a cluster's machines is registered with the kernel."""
+    return f"edgeddl-{cluster}"

@@ -1,0 +1,59 @@
+"""The way from a cluster to the world: packets are forwarded under the host's address.
+
+Machines need it to install packages. The host's ip_forward is put back when the last cluster that
+needed it has gone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cluster.emulate.command import run, succeeds
+from cluster.emulate.spec import ClusterSpec
+from cluster.emulate.state import ROOT
+
+IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
+# There while it was us who switched forwarding on.
+SWITCHED_ON = ROOT.parent / "ip_forward"
+PREFIX = "edgeddl_"
+
+
+def table_name(cluster: str) -> str:
+    return PREFIX + cluster
+
+
+def render_table(spec: ClusterSpec) -> str:
+    return f"""table ip {table_name(spec.name)} {{
+    chain postrouting {{
+        type nat hook postrouting priority srcnat; policy accept;
+        ip saddr {spec.network} ip daddr != {spec.network} masquerade
+    }}
+}}
+"""
+
+
+def open_way_out(spec: ClusterSpec) -> None:
+    if IP_FORWARD.read_text().strip() == "0":
+        SWITCHED_ON.touch()
+        IP_FORWARD.write_text("1")
+    run("nft", "--file", "-", stdin=render_table(spec))
+
+
+def close_way_out(cluster: str) -> None:
+    """Also where it was never opened, or only half."""
+    tables = tables_left()
+    if table_name(cluster) in tables:
+        run("nft", "delete", "table", "ip", table_name(cluster))
+    if not tables - {table_name(cluster)} and SWITCHED_ON.exists():
+        IP_FORWARD.write_text("0")
+        SWITCHED_ON.unlink()
+
+
+def tables_left() -> set[str]:
+    """Tables of all emulated clusters."""
+    if not succeeds("nft", "--version"):
+        return set()
+    entries = json.loads(run("nft", "--json", "list", "tables"))["nftables"]
+    names = {entry["table"]["name"] for entry in entries if "table" in entry}
+    return {name for name in names if name.startswith(PREFIX)}

@@ -1,0 +1,90 @@
+"""Runs the emulator as its user does, and looks for what it has left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.emulate.cluster import default_inventory
+from cluster.emulate.state import ROOT
+from cluster.emulate.way_out import SWITCHED_ON, tables_left
+from tests.support import MPI_ENVIRONMENT, REPOSITORY
+
+COMMAND = (sys.executable, "-m", "cluster.emulate")
+# As an activated environment has it: nodes get these from whoever brings them up.
+ENVIRONMENT = {**MPI_ENVIRONMENT, **os.environ}
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """One cluster by its name, with a network of its own."""
+
+    name: str
+    network: str
+
+    def __call__(self, *words: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words), env=ENVIRONMENT, cwd=REPOSITORY, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+
+    def command(self, *words: str) -> list[str]:
+        network = ("--network", self.network) if words[0] == "up" else ()
+        return [*COMMAND, "--name", self.name, *words, *network]
+
+    def succeed(self, *words: str, timeout: float = 60) -> str:
+        """What the command printed; it must not fail."""
+        done = self(*words, timeout=timeout)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def on(self, number: int, *command: str, timeout: float = 60) -> str:
+        """What a command on a node printed; it must not fail."""
+        return self.succeed("exec", self.node(number), "--", *command, timeout=timeout)
+
+    def node(self, number: int) -> str:
+        return f"{self.name}-{number:02}"
+
+    def states(self) -> list[str]:
+        nodes: list[dict[str, Any]] = json.loads(self.succeed("status", "--json"))
+        return [node["state"] for node in nodes]
+
+    def leftovers(self) -> list[str]:
+        """Everything on this host that still bears the cluster's name."""
+        return [
+            *_named(Path("/run/netns"), f"{self.name}-*"),
+            *_named(Path("/sys/class/net"), f"{self.name}-*"),
+            *_named(Path("/sys/class/net"), f"br-{self.name}"),
+            *_named(Path("/sys/fs/cgroup"), f"**/edgeddl-{self.name}"),
+            *_named(ROOT, self.name),
+            *(str(path) for path in [default_inventory(self.name)] if path.exists()),
+            *(line for line in _mounts() if f"{ROOT}/{self.name}/" in line),
+            *(table for table in tables_left() if table == f"edgeddl_{self.name}"),
+            *([str(SWITCHED_ON)] if SWITCHED_ON.exists() and not tables_left() else []),
+            *self._processes(),
+        ]
+
+    def _processes(self) -> Iterator[str]:
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                groups = (folder / "cgroup").read_text()
+            except OSError:  # it has just ended
+                continue
+            is_ours = f"{ROOT}/{self.name}/" in command or f"/edgeddl-{self.name}/" in groups
+            if is_ours and command:  # without: a zombie, whose parent may take its time
+                yield f"{folder.name}: {command}"
+
+
+def _named(folder: Path, pattern: str) -> list[str]:
+    return [str(path) for path in folder.glob(pattern)]
+
+
+def _mounts() -> list[str]:
+    return Path("/proc/mounts").read_text().splitlines()

@@ -1,0 +1,70 @@
+"""What a training run does when a node loses its power or its cable."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.emulator import ENVIRONMENT, Emulator
+from tests.support import REPOSITORY
+
+pytestmark = pytest.mark.cluster
+
+TRAIN = (
+    "mpirun", "-np", "3", "python", "-m", "edgeddl.train", "--dataset", "shapes", "--model",
+    "resnet9", "--limit-train", "3000", "--limit-test", "12", "--batch-size", "4",
+    "--epochs", "1000", "--stall-warning-seconds", "2", "--stall-timeout-seconds", "5",
+)  # fmt: skip
+# Far more than the timeout: a machine that runs tests may be busy.
+LONGEST_SECONDS = 60
+
+
+def start_training(emulator: Emulator, folder: Path) -> subprocess.Popen[str]:
+    """Started on the first node, and past its first checkpoint."""
+    run = folder / "run"
+    options = ("--run-dir", str(run), "--checkpoint-every", "2")
+    job = subprocess.Popen(
+        emulator.command("exec", emulator.node(1), "--", *TRAIN, *options),
+        env=ENVIRONMENT, cwd=REPOSITORY, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while not list(run.glob("checkpoints/*.npz")):
+        assert job.poll() is None and time.monotonic() < deadline, "training does not start"
+        time.sleep(0.1)
+    return job
+
+
+@pytest.fixture
+def training(three_nodes: Emulator, tmp_path: Path) -> subprocess.Popen[str]:
+    return start_training(three_nodes, tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["kill", "cut"])
+def test_a_node_that_is_gone_is_named_and_ends_the_job(
+    three_nodes: Emulator, training: subprocess.Popen[str], fault: str
+) -> None:
+    lost = three_nodes.node(3)
+    three_nodes.succeed(fault, lost)
+    assert three_nodes.states() == ["up", "up", {"kill": "down", "cut": "cut"}[fault]]
+    said, _ = training.communicate(timeout=LONGEST_SECONDS)
+    assert training.returncode == 3, said
+    assert f"error: gave up after 5 s in all-reduce; not arrived: rank 2 on {lost}" in said
+    assert "(no sign of life)" in said
+    for number in (1, 2):
+        assert "python" not in three_nodes.on(number, "ps", "-e", "-o", "comm=")
+    three_nodes.succeed("restore", lost)
+    assert three_nodes.states() == ["up"] * 3
+    assert three_nodes.succeed("ssh", lost, "hostname") == f"{lost}\n"
+
+
+def test_a_daemon_that_dies_is_no_success(
+    three_nodes: Emulator, training: subprocess.Popen[str]
+) -> None:
+    three_nodes.on(3, "pkill", "-KILL", "prted")
+    said, _ = training.communicate(timeout=LONGEST_SECONDS)
+    assert training.returncode != 0, said
+    assert three_nodes.node(3) in said.partition("run  ")[2]  # after the banner

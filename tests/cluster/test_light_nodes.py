@@ -1,0 +1,108 @@
+"""Three light nodes: who they are, what they get, and that training spans them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.emulate.cgroups import NodeCgroup, find_hierarchy
+from tests.cluster.emulator import Emulator
+
+pytestmark = pytest.mark.cluster
+
+HOG = "x = b'x' * (700 * 2**20)"
+
+
+def test_nodes_have_names_and_addresses_of_their_own(three_nodes: Emulator) -> None:
+    for number in (1, 2, 3):
+        assert three_nodes.on(number, "hostname") == f"{three_nodes.node(number)}\n"
+        address = f"{three_nodes.network.rpartition('.')[0]}.{number}/26"
+        assert address in three_nodes.on(number, "ip", "-brief", "address", "show", "eth0")
+
+
+def test_nodes_see_only_their_own_processes_and_shared_memory(three_nodes: Emulator) -> None:
+    three_nodes.on(1, "touch", "/dev/shm/mine", "/run/mine")
+    assert three_nodes.on(2, "sh", "-c", "ls /dev/shm /run").split() != []
+    assert "mine" not in three_nodes.on(2, "sh", "-c", "ls /dev/shm /run")
+    assert "mine" not in "".join(path.name for path in Path("/dev/shm").iterdir())
+    assert three_nodes.on(2, "ps", "-p", "1", "-o", "comm=").strip() == "sshd"
+
+
+def test_shares_are_in_force(three_nodes: Emulator) -> None:
+    hierarchy = find_hierarchy()
+    folders = [
+        root / f"edgeddl-{three_nodes.name}" / three_nodes.node(3) for root in hierarchy.roots
+    ]
+    if hierarchy.version == 2:
+        quota, period = (folders[0] / "cpu.max").read_text().split()
+        memory = (folders[0] / "memory.max").read_text()
+    else:
+        quota, period = ((folders[0] / f"cpu.cfs_{n}_us").read_text() for n in ("quota", "period"))
+        memory = (folders[1] / "memory.limit_in_bytes").read_text()
+    assert int(quota) / int(period) == pytest.approx(0.5)
+    assert int(memory) == 512 * 2**20
+    assert three_nodes.on(3, "nproc") == "1\n"
+
+
+def test_both_ends_of_a_link_have_its_rate(three_nodes: Emulator) -> None:
+    node = three_nodes.node(3)
+    outside = ["tc", "qdisc", "show", "dev", node, "root"]
+    inside = ["tc", "-netns", node, "qdisc", "show", "dev", "eth0", "root"]
+    for command in (outside, inside):
+        rule = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert rule.startswith("qdisc tbf ") and " rate 100Mbit " in rule
+
+
+def test_slow_changes_a_rate_until_restore(three_nodes: Emulator) -> None:
+    command = ["tc", "qdisc", "show", "dev", three_nodes.node(2), "root"]
+    three_nodes.succeed("slow", three_nodes.node(2), "--rate", "10", "--cpu", "0.1")
+    assert " rate 10Mbit " in subprocess.check_output(command, text=True)
+    three_nodes.succeed("restore", three_nodes.node(2))
+    assert " rate 940Mbit " in subprocess.check_output(command, text=True)
+
+
+def test_ssh_between_nodes_checks_host_keys(three_nodes: Emulator) -> None:
+    assert three_nodes.on(1, "ssh", three_nodes.node(2), "hostname") == f"{three_nodes.node(2)}\n"
+    by_wrong_name = ("-o", f"HostKeyAlias={three_nodes.node(3)}", three_nodes.node(2), "true")
+    refused = three_nodes("exec", three_nodes.node(1), "--", "ssh", *by_wrong_name)
+    assert refused.returncode == 255 and "Host key verification failed" in refused.stderr
+
+
+def test_the_host_reaches_nodes_by_ssh(three_nodes: Emulator) -> None:
+    assert three_nodes.succeed("ssh", three_nodes.node(3), "hostname") == f"{three_nodes.node(3)}\n"
+
+
+def test_the_exit_code_of_a_command_is_kept(three_nodes: Emulator) -> None:
+    assert three_nodes("exec", three_nodes.node(1), "--", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_a_plain_mpirun_spans_the_nodes(three_nodes: Emulator) -> None:
+    said = three_nodes.on(2, "mpirun", "-np", "3", "hostname")
+    assert sorted(said.split()) == [three_nodes.node(number) for number in (1, 2, 3)]
+
+
+def test_training_runs_on_all_nodes(three_nodes: Emulator, tmp_path: Path) -> None:
+    three_nodes.on(
+        1, "mpirun", "-np", "3", "python", "-m", "edgeddl.train", "--dataset", "shapes",
+        "--model", "resnet9", "--limit-train", "48", "--limit-test", "12", "--batch-size", "8",
+        "--max-steps", "2", "--run-dir", str(tmp_path / "run"), timeout=120,
+    )  # fmt: skip
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["steps"] == 2
+    hosts = [(rank["host"], rank["threads"]) for rank in summary["ranks"]]
+    assert hosts == [(three_nodes.node(number), 1) for number in (1, 2, 3)]
+
+
+def test_too_little_memory_hurts_one_process_of_one_node(three_nodes: Emulator) -> None:
+    hog = three_nodes("exec", three_nodes.node(3), "--", "python", "-c", HOG)
+    assert hog.returncode == -9
+    assert three_nodes.states() == ["up"] * 3
+    three_nodes.on(1, "python", "-c", HOG)  # 4 GiB are enough
+
+
+def test_memory_of_a_node_is_counted(three_nodes: Emulator) -> None:
+    cgroup = NodeCgroup(find_hierarchy(), three_nodes.name, three_nodes.node(1))
+    assert 0 < cgroup.memory_bytes() < 2**30
