@@ -74,6 +74,9 @@ class NodeCgroup:
             if self._version == 2:
                 for level in (parent.parent, parent):
                     (level / "cgroup.subtree_control").write_text("+cpu +memory")
+        # What else the host does shall not take from nodes what a board has to itself.
+        name, largest = {1: ("cpu.shares", 262_144), 2: ("cpu.weight", 10_000)}[self._version]
+        (self._parents[0] / name).write_text(f"{largest}")
 
     def set_cores(self, cores: float) -> None:
         quota = max(round(cores * PERIOD_MICROSECONDS), SMALLEST_QUOTA_MICROSECONDS)

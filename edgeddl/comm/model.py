@@ -43,12 +43,17 @@ def bus_bandwidth(payload_bytes: int, ranks: int, seconds: float) -> float:
 
 
 def fit_link(timings: Sequence[Timing]) -> LinkModel:
-    """alpha and beta with the least relative squared error; neither is below zero."""
+    """alpha and beta with the least squared error; neither is below zero.
+
+    Each error counts by the time it is part of: long all-reduces decide beta, and short ones are
+    not lost beside them.
+    """
     turns = np.array([2.0 * (t.ranks - 1) for t in timings])
     wire = np.array([t.payload_bytes / t.ranks for t in timings]) * turns
     seconds = np.array([t.seconds for t in timings])
-    columns = np.stack([turns, wire], axis=1) / seconds[:, None]
-    (alpha, inverse_beta), *_ = np.linalg.lstsq(columns, np.ones(len(timings)), rcond=None)
+    weights = 1 / np.sqrt(seconds)
+    columns = np.stack([turns, wire], axis=1) * weights[:, None]
+    (alpha, inverse_beta), *_ = np.linalg.lstsq(columns, seconds * weights, rcond=None)
     if alpha <= 0:  # noise of long messages: then they alone decide
         alpha, inverse_beta = 0.0, 1 / np.mean(wire / seconds)
     if inverse_beta <= 0:
