@@ -12,6 +12,7 @@ network link, share of the processor, memory limit and sshd.
     roots.py          the Debian that machines share (debian_root.sh, binfmt.sh)
     host_settings.py  mirrors, proxies, certificates of this host, for machines
     way_out.py        forwarding, so that machines can install packages
+    inventory.py      the file that Ansible and others read
     cluster.py        up, down, faults: joins the above
     state.py          the cluster's folder, and the lock around changes
     requirements.py   what the host must have

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.emulate.cluster import EmulatedCluster, NodeStatus, default_inventory
+from cluster.emulate.cluster import EmulatedCluster, NodeStatus
+from cluster.emulate.inventory import default_path
 from cluster.emulate.requirements import check_host, install_tools
 from cluster.emulate.roots import clean, host_arch
 from cluster.emulate.spec import (
@@ -148,8 +149,8 @@ def bring_up(options: argparse.Namespace) -> None:
     if warning := room_warning(spec, len(os.sched_getaffinity(0))):
         print(f"warning: {warning}", file=sys.stderr)
     cluster = EmulatedCluster(spec.name)
-    inventory = (options.inventory or default_inventory(spec.name)).absolute()
-    if not cluster.up(spec, environment=_environment(options), inventory=inventory):
+    inventory = (options.inventory or default_path(spec.name)).absolute()
+    if not cluster.up(spec, environment=_environment(options), inventory_path=inventory):
         print(f"cluster {spec.name!r} is up already")
     print(render_status(cluster.status()))
     print(f"\ninventory  {os.path.relpath(inventory)}")

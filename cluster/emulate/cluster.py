@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from cluster.emulate import cgroups, first_process, network, roots, ssh, way_out
+from cluster.emulate import cgroups, first_process, inventory, network, roots, ssh, way_out
 from cluster.emulate.cgroups import Hierarchy, NodeCgroup, find_hierarchy
 from cluster.emulate.light import LightNodes
 from cluster.emulate.machine import MachineNodes, format_name
 from cluster.emulate.spec import ClusterSpec, NodeSpec, command_line
 from cluster.emulate.state import ClusterState
 from cluster.errors import ClusterError
-from cluster.inventory_file import FOLDER, render_inventory
 
 SSH_PORT = 22
 NAMESPACES = ("mount", "uts", "ipc", "net", "pid", "cgroup")
 BOOT_SECONDS = {"light": 20, "machine": 120}
 EMULATED_BOOT_SECONDS = 600
-INVENTORY_MARK = "Emulated cluster"
 
 
 class Nodes(Protocol):
@@ -62,7 +60,7 @@ class EmulatedCluster:
 
     # Whole clusters
 
-    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory: Path) -> bool:
+    def up(self, spec: ClusterSpec, *, environment: Path | None, inventory_path: Path) -> bool:
         """Make the cluster, unless it is up exactly so; says whether it was made.
 
         Whatever there is of another one of this name goes first, with all that runs on it.
@@ -71,20 +69,20 @@ class EmulatedCluster:
             roots.make_root(spec.suite, spec.arch)
         facts = {
             "environment": str(environment) if environment else None,
-            "inventory": str(inventory),
+            "inventory": str(inventory_path),
         }
         with self.state.locked():
             if self._is_up_as(spec, facts):
                 return False
             network.check_free(spec)
-            check_inventory(inventory)
+            inventory.check(inventory_path)
             self._clear()
             self.state.create()
             # What is known before anything is made can be taken down, also after a crash.
             self.state.save(spec, **facts)
             try:
                 self._make(spec)
-                inventory.write_text(self._render_inventory(spec))
+                inventory_path.write_text(inventory.render(spec, self.ssh_config))
             except BaseException:
                 self._clear()
                 raise
@@ -200,26 +198,6 @@ class EmulatedCluster:
         is_emulated = spec.kind == "machine" and roots.emulator(spec.arch)
         return EMULATED_BOOT_SECONDS if is_emulated else BOOT_SECONDS[spec.kind]
 
-    def _render_inventory(self, spec: ClusterSpec) -> str:
-        hosts = {
-            node.name: {
-                "ansible_host": node.address,
-                "cluster_cores": max(round(node.cores), 1),
-                "cluster_memory_mib": node.memory_bytes // 2**20,
-            }
-            for node in spec.nodes
-        }
-        variables = {
-            "cluster_network": spec.network,
-            "cluster_head": spec.head.name,
-            "ansible_user": ssh.USER,
-            "ansible_ssh_common_args": f"-F {self.ssh_config}",
-        }
-        comment = (
-            f"{INVENTORY_MARK} {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
-        )
-        return render_inventory(hosts, variables, comment)
-
     # Looking
 
     def _is_up_as(self, spec: ClusterSpec, facts: dict[str, Any]) -> bool:
@@ -264,33 +242,15 @@ class EmulatedCluster:
         way_out.close_way_out(name)
         roots.remove_format(format_name(name))
         found = bool(nodes) or self.state.folder.exists()
-        self._remove_inventory()
+        inventory.remove(self._inventory_path())
         self.state.remove()
         return found
 
-    def _remove_inventory(self) -> None:
+    def _inventory_path(self) -> Path:
         try:
-            path = Path(self.state.load()[1]["inventory"])
+            return Path(self.state.load()[1]["inventory"])
         except (ClusterError, KeyError):  # never written, or not to be known any more
-            path = default_inventory(self.state.name)
-        if is_ours(path):
-            path.unlink()
-
-
-def default_inventory(name: str) -> Path:
-    return FOLDER / f"emulated-{name}.yml"
-
-
-def check_inventory(path: Path) -> None:
-    """Raise if the file cannot be written, or is somebody's own: `down` will remove it."""
-    if not path.parent.is_dir():
-        raise ClusterError(f"--inventory {path}: there is no folder {path.parent}")
-    if path.exists() and not is_ours(path):
-        raise ClusterError(f"--inventory {path} is there, and not an emulated cluster's")
-
-
-def is_ours(path: Path) -> bool:
-    return path.is_file() and f"# {INVENTORY_MARK}" in path.read_text(errors="replace")
+            return inventory.default_path(self.state.name)
 
 
 def answers(node: NodeSpec) -> bool:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from cluster.emulate.command import run, succeeds
 from cluster.emulate.spec import ClusterSpec
-from cluster.emulate.state import ROOT
 
 IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
-# There while it was us who switched forwarding on.
-SWITCHED_ON = ROOT.parent / "ip_forward"
+# There while it was us who switched forwarding on; like that, it does not survive a reboot.
+SWITCHED_ON = Path("/run/edgeddl-ip_forward")
 PREFIX = "edgeddl_"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.emulate.cluster import default_inventory
+from cluster.emulate.inventory import default_path
 from cluster.emulate.state import ROOT
 from cluster.emulate.way_out import SWITCHED_ON, tables_left
 from tests.support import MPI_ENVIRONMENT, REPOSITORY
@@ -63,7 +63,7 @@ class Emulator:
             *_named(Path("/sys/class/net"), f"br-{self.name}"),
             *_named(Path("/sys/fs/cgroup"), f"**/edgeddl-{self.name}"),
             *_named(ROOT, self.name),
-            *(str(path) for path in [default_inventory(self.name)] if path.exists()),
+            *(str(path) for path in [default_path(self.name)] if path.exists()),
             *(line for line in _mounts() if f"{ROOT}/{self.name}/" in line),
             *(table for table in tables_left() if table == f"edgeddl_{self.name}"),
             *([str(SWITCHED_ON)] if SWITCHED_ON.exists() and not tables_left() else []),

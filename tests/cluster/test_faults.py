@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -52,8 +53,10 @@ def test_a_node_that_is_gone_is_named_and_ends_the_job(
     assert three_nodes.states() == ["up", "up", {"kill": "down", "cut": "cut"}[fault]]
     said, _ = training.communicate(timeout=LONGEST_SECONDS)
     assert training.returncode == 3, said
-    assert f"error: gave up after 5 s in all-reduce; not arrived: rank 2 on {lost}" in said
-    assert "(no sign of life)" in said
+    verdict = (
+        rf"error: gave up after \d+ s in .*; not arrived: .*rank 2 on {lost} \(no sign of life\)"
+    )
+    assert re.search(verdict, said), said
     for number in (1, 2):
         assert "python" not in three_nodes.on(number, "ps", "-e", "-o", "comm=")
     three_nodes.succeed("restore", lost)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.emulate import host_settings, openmpi, ssh, way_out
-from cluster.emulate.cluster import check_inventory
+from cluster.emulate import host_settings, inventory, openmpi, ssh, way_out
 from cluster.emulate.spec import ClusterSpec, plan_cluster
 from cluster.errors import ClusterError
 from cluster.inventory_file import render_inventory
@@ -43,13 +42,25 @@ def test_an_inventory() -> None:
 
 
 def test_an_inventory_of_somebodys_own_is_not_taken(tmp_path: Path) -> None:
-    check_inventory(tmp_path / "new.yml")
+    inventory.check(tmp_path / "new.yml")
     (tmp_path / "ours.yml").write_text("# Emulated cluster 'pi': ...\n")
-    check_inventory(tmp_path / "ours.yml")
+    inventory.check(tmp_path / "ours.yml")
     (tmp_path / "own.yml").write_text("cluster:\n")
     for path in (tmp_path / "own.yml", tmp_path, tmp_path / "absent" / "new.yml"):
         with pytest.raises(ClusterError, match=str(path)):
-            check_inventory(path)
+            inventory.check(path)
+
+
+def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_path: Path) -> None:
+    path = tmp_path / "emulated.yml"
+    path.write_text(inventory.render(spec, FOLDER / "ssh_config"))
+    assert f'ansible_ssh_common_args: "-F {FOLDER}/ssh_config"' in path.read_text()
+    assert 'cluster_head: "lab-01"' in path.read_text()
+    inventory.check(path)
+    inventory.remove(path)
+    assert not path.exists()
+    inventory.remove(tmp_path)  # a folder is nobody's inventory
+    assert tmp_path.exists()
 
 
 def test_ssh_trusts_only_the_clusters_own_keys(spec: ClusterSpec) -> None:

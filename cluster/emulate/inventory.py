@@ -1,0 +1,52 @@
+"""The inventory of an emulated cluster: written by `up`, removed by `down`, nobody's own file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.emulate import ssh
+from cluster.emulate.spec import ClusterSpec
+from cluster.errors import ClusterError
+from cluster.inventory_file import FOLDER, render_inventory
+
+MARK = "Emulated cluster"
+
+
+def default_path(cluster: str) -> Path:
+    return FOLDER / f"emulated-{cluster}.yml"
+
+
+def render(spec: ClusterSpec, ssh_config: Path) -> str:
+    hosts = {
+        node.name: {
+            "ansible_host": node.address,
+            "cluster_cores": max(round(node.cores), 1),
+            "cluster_memory_mib": node.memory_bytes // 2**20,
+        }
+        for node in spec.nodes
+    }
+    variables = {
+        "cluster_network": spec.network,
+        "cluster_head": spec.head.name,
+        "ansible_user": ssh.USER,
+        "ansible_ssh_common_args": f"-F {ssh_config}",
+    }
+    comment = f"{MARK} {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+    return render_inventory(hosts, variables, comment)
+
+
+def check(path: Path) -> None:
+    """Raise if the file cannot be written, or is somebody's own: `down` will remove it."""
+    if not path.parent.is_dir():
+        raise ClusterError(f"--inventory {path}: there is no folder {path.parent}")
+    if path.exists() and not _is_ours(path):
+        raise ClusterError(f"--inventory {path} is there, and not an emulated cluster's")
+
+
+def remove(path: Path) -> None:
+    if _is_ours(path):
+        path.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and path.read_text(errors="replace").startswith(f"# {MARK}")
