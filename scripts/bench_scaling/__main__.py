@@ -1,8 +1,7 @@
 """Training throughput on 1 to N nodes: edgeddl, PyTorch's DistributedDataParallel and ChainerMN.
 
-Systems take turns in short runs on the nodes of an emulated cluster, which has to be up:
-
-    python -m cluster.emulate up --nodes 4
+Systems take turns in short runs on the nodes of an emulated cluster: the one that is up, or one
+that is made for the benchmark and goes with it (which needs root).
 
 All train ResNet-18 with the same batch a node. What has been measured is kept after each run: an
 interrupted benchmark goes on with --resume. PyTorch takes part where it is installed: --with-torch
@@ -23,13 +22,16 @@ from rivals.option_types import count, counts, names_of
 from rivals.torch_environment import add_torch_options, find_torch
 
 from bench_scaling.benchmark import Benchmark
-from bench_scaling.launcher import ClusterLauncher, Launcher, LocalLauncher, NoCluster
+from bench_scaling.calibration import measure_links
+from bench_scaling.launcher import Launcher, LocalLauncher, NoCluster, cluster
 from bench_scaling.plan import STEMS, SYSTEMS, TORCH, UNCOMPRESSED, Run, plan_runs
 from bench_scaling.plot import plot_stem
+from bench_scaling.prediction import make_predictors, render_link
 from bench_scaling.report import render_failures, render_report
 from bench_scaling.results import ConditionsDiffer, Results
 from bench_scaling.rows import Row, make_rows
 from bench_scaling.systems import make_systems
+from edgeddl.comm.model import fit_link
 from edgeddl.data.shapes import COUNTS
 from edgeddl.errors import EdgeddlError
 from edgeddl.options import parse_train_options
@@ -41,7 +43,16 @@ def main() -> int:
     parser = make_parser()
     options = parser.parse_args()
     check_options(parser, options)
-    launcher: Launcher = LocalLauncher() if options.local else ClusterLauncher(options.cluster)
+    if options.local:
+        return measure(parser, options, LocalLauncher())
+    with cluster(options.cluster, max(options.nodes)) as launcher:
+        return measure(parser, options, launcher)
+
+
+def measure(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, launcher: Launcher
+) -> int:
+    """All runs on these nodes, and the report."""
     if launcher.node_count and max(options.nodes) > launcher.node_count:
         parser.error(f"--nodes {max(options.nodes)}: the cluster has {launcher.node_count}")
     torch_python = find_torch(options) if TORCH in options.systems else None
@@ -57,6 +68,8 @@ def main() -> int:
         options.repeats,
     )
     results = open_results(parser, options, conditions(options, launcher, torch_python))
+    if not results.allreduces:
+        results.allreduces = measure_links(launcher, options.nodes)
     benchmark = Benchmark(launcher, systems, options.seconds_per_run, options.timeout_seconds)
     return run(benchmark, runs, results, vars(options))
 
@@ -203,16 +216,17 @@ def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[s
         print(f"interrupted: {done} of {len(runs)} runs are there; --resume goes on")
         code = EXIT_INTERRUPTED
     if len(results):
-        publish(results, make_rows(results, benchmark.launcher.link_mbit), options)
+        publish(results, benchmark.launcher.link_mbit, options)
     if results.failures:
         print(render_failures(results.failures), file=sys.stderr)
     return code or (EXIT_FAILED if results.failures else 0)
 
 
-def publish(results: Results, rows: list[Row], options: dict[str, Any]) -> None:
+def publish(results: Results, link_mbit: float | None, options: dict[str, Any]) -> None:
     """Table on the screen and in a file, all figures as JSON, plots."""
     output = results.path.parent
-    text = render_report(rows)
+    rows = make_rows(results, link_mbit)
+    text = render_tables(results, rows, link_mbit)
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
     shown = {
@@ -226,6 +240,14 @@ def publish(results: Results, rows: list[Row], options: dict[str, Any]) -> None:
             of_stem = [row for row in rows if row.case.stem == stem]
             plot_stem(of_stem, output / f"scaling-{stem}.png")
     print(f"results are in {output}")
+
+
+def render_tables(results: Results, rows: list[Row], link_mbit: float | None) -> str:
+    if not results.allreduces or link_mbit is None:
+        return render_report(rows)
+    link = fit_link(results.allreduces)
+    report = render_report(rows, make_predictors(rows, link, link_mbit))
+    return f"{report}\n\n{render_link(link, results.allreduces)}"
 
 
 if __name__ == "__main__":

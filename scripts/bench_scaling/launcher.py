@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,6 +96,22 @@ class ClusterLauncher:
             hint = f"python -m cluster.emulate restore {bad[0]}"
             raise NoCluster(f"{', '.join(bad)}: not up\n  hint: {hint}")
         return [node["spec"] for node in nodes]
+
+
+@contextlib.contextmanager
+def cluster(name: str, nodes: int) -> Iterator[Launcher]:
+    """The cluster of this name that is up; else one that is made now, and gone afterwards."""
+    emulate = [sys.executable, "-m", "cluster.emulate", "--name", name]
+    if subprocess.run([*emulate, "status"], capture_output=True).returncode == 0:
+        yield ClusterLauncher(name)
+        return
+    print(f"no cluster {name!r} is up: making one of {nodes} nodes", flush=True)
+    if subprocess.run([*emulate, "up", "--nodes", str(nodes)]).returncode:
+        raise NoCluster("there is no cluster to measure on; --local tries this out without one")
+    try:
+        yield ClusterLauncher(name)
+    finally:
+        subprocess.run([*emulate, "down"])
 
 
 def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench_scaling.plan import Case
+from bench_scaling.prediction import render_validation
 from bench_scaling.results import Failure
 from bench_scaling.rows import PREDICTED_NODES, Predict, Prediction, Row, predict_row
 from edgeddl.table import counted, render_table
@@ -18,6 +19,8 @@ def render_report(rows: Sequence[Row], predictors: Mapping[Case, Predict] | None
     """What was measured, and what models say of more nodes, for each series that has one."""
     tables = [f"Training ResNet-18\n\n{render_table(HEADINGS, [_cells(row) for row in rows])}"]
     if predictors:
+        validation = render_validation(rows, predictors)
+        tables.append(f"The model beside what was measured\n\n{validation}")
         cells = [_common_cells(one) for one in make_predictions(rows, predictors)]
         tables.append(f"Predicted, not measured\n\n{render_table(COMMON_HEADINGS, cells)}")
     return "\n\n".join(tables)

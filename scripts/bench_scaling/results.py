@@ -11,6 +11,7 @@ from typing import Any
 from bench_scaling.plan import Case, Run, Steps
 from bench_scaling.systems import Figures
 from edgeddl.atomic_file import write_json
+from edgeddl.comm.model import Timing
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Results:
         self._conditions = conditions
         self._measurements: dict[Run, Measurement] = {}
         self.failures: list[Failure] = []
+        self.allreduces: list[Timing] = []
 
     def load(self) -> None:
         """Take over what an earlier benchmark has measured, not its failures."""
@@ -61,6 +63,7 @@ class Results:
         for value in earlier["measurements"]:
             measurement = Measurement.from_json(value)
             self._measurements[measurement.run] = measurement
+        self.allreduces = [Timing(**value) for value in earlier.get("allreduces", [])]
 
     def add(self, measurement: Measurement) -> None:
         self._measurements[measurement.run] = measurement
@@ -76,6 +79,7 @@ class Results:
             "conditions": self._conditions,
             "measurements": [one.to_json() for one in self],
             "failures": [asdict(one) for one in self.failures],
+            "allreduces": [asdict(one) for one in self.allreduces],
         }
         write_json(self.path, value | more)
 

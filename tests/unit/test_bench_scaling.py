@@ -13,10 +13,13 @@ from bench_scaling.benchmark import Benchmark
 from bench_scaling.estimate import estimate_run, estimate_step
 from bench_scaling.launcher import run_job
 from bench_scaling.plan import Case, Run, Steps, plan_runs, plan_steps
+from bench_scaling.prediction import make_predictors, predict_step
 from bench_scaling.report import render_failures, render_report
 from bench_scaling.results import ConditionsDiffer, Failure, Measurement, Results
 from bench_scaling.rows import Row, make_rows
 from bench_scaling.systems import BadReport, Edgeddl, Figures, Rival, System
+
+from edgeddl.comm.model import LinkModel
 
 LINK_MBIT = 800.0  # 100 MB/s
 
@@ -176,6 +179,47 @@ def test_the_table_has_every_figure() -> None:
     expected = "cifar 8 2 edgeddl 6.4 80% 2.50 s 2.10 s 0.40 s 0.44 s 80% 1"
     assert line.split() == expected.split()
     assert "Predicted" not in text
+
+
+def linked_row(step_seconds: float, wait_seconds: float, sent_bytes: float) -> Row:
+    """On 4 nodes, with all of `sent_bytes` over a link of 100 MB/s."""
+    measured = measurement(case(4), step_seconds, wait_seconds=wait_seconds, sent_bytes=sent_bytes)
+    return make_rows([measured], LINK_MBIT)[0]
+
+
+def test_what_backward_hides_does_not_show_on_more_nodes() -> None:
+    """15 MB sent by each of 4 are 10 MB of gradients: 0.15 s on 4 nodes, 0.2 s at the most."""
+    row = linked_row(3.1, wait_seconds=0.1, sent_bytes=15e6)
+    link = LinkModel(turn_seconds=0.0, bytes_per_second=100e6)
+    for nodes in (2, 8, 64):
+        assert predict_step(row, link, LINK_MBIT, nodes) == pytest.approx(3.1)
+
+
+def test_what_backward_cannot_hide_is_waited_for() -> None:
+    """300 MB of gradients: 5.25 s on 8 nodes, of which two thirds of 3 s are hidden."""
+    row = linked_row(5.0, wait_seconds=2.0, sent_bytes=450e6)
+    link = LinkModel(turn_seconds=0.01, bytes_per_second=100e6)
+    turns = 14 * 0.01
+    assert predict_step(row, link, LINK_MBIT, 8) == pytest.approx(3.0 + 5.25 + turns - 2.0)
+    assert predict_step(row, link, LINK_MBIT, 1) == pytest.approx(3.0)
+
+
+def test_only_edgeddl_is_predicted_and_beside_what_was_measured() -> None:
+    rows = make_rows(
+        [
+            measurement(case(1), 3.0),
+            measurement(case(4), 3.1, wait_seconds=0.1, sent_bytes=15e6),
+            measurement(case(4, system="torch"), 6.0, wait_seconds=0.1, sent_bytes=15e6),
+        ],
+        LINK_MBIT,
+    )
+    predictors = make_predictors(rows, LinkModel(0.0, 100e6), LINK_MBIT)
+    assert list(predictors) == [case(4).series]
+    text = render_report(rows, predictors)
+    compared = text.partition("The model beside")[2].partition("Predicted")[0]
+    assert "3.10 s" in compared
+    assert "+0%" in compared
+    assert "torch" not in compared
 
 
 def test_predictions_come_from_the_model_they_are_given() -> None:

@@ -130,6 +130,7 @@ def test_removal_takes_what_is_below_and_the_last_node_the_cluster(tmp_path: Pat
         node.make()
     (tmp_path / "unified/edgeddl-pi/pi-01/payload/system.slice").mkdir(parents=True)
     assert nodes_left(hierarchy, "pi") == ["pi-01", "pi-02"]
+    (tmp_path / "cpu/edgeddl-pi/cpu.shares").unlink()  # the kernel's files go with their folder
     nodes[0].remove()
     assert nodes_left(hierarchy, "pi") == ["pi-02"] and not nodes[0].exists()
     nodes[1].remove()

@@ -1,0 +1,33 @@
+"""The links, measured by `python -m edgeddl bench allreduce` on each number of nodes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench_scaling.launcher import Launcher
+from edgeddl.comm.model import Timing
+
+SIZES = "1M,4M,16M,44695848"  # the last: ResNet-18's gradients
+TIMEOUT_SECONDS = 300.0
+
+
+def measure_links(launcher: Launcher, all_nodes: Sequence[int]) -> list[Timing]:
+    """What the ring takes; nothing where no node is apart from another."""
+    several = [nodes for nodes in all_nodes if nodes > 1]
+    if launcher.link_mbit is None:
+        return []
+    return [timing for nodes in several for timing in _measure(launcher, nodes)]
+
+
+def _measure(launcher: Launcher, nodes: int) -> list[Timing]:
+    with tempfile.TemporaryDirectory(prefix="bench-scaling-") as folder:
+        report = Path(folder) / "allreduce.json"
+        bench = ["python", "-m", "edgeddl", "bench", "allreduce", "--algorithms", "ring"]
+        launcher.run([*bench, "--sizes", SIZES, "--json", str(report)], nodes, TIMEOUT_SECONDS)
+        if not report.exists():  # the benchmark itself will say what is wrong
+            return []
+        rows = json.loads(report.read_text())["rows"]
+    return [Timing(nodes, row["size_bytes"], row["seconds"]) for row in rows]

@@ -1,0 +1,107 @@
+"""What a run finds out about its links before the first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.local import ThreadCommunicator, run_ranks
+from edgeddl.comm.tuning import NEVER, RingFrom
+from edgeddl.config import TrainConfig
+from edgeddl.training import forecast
+from edgeddl.training.banner import render_banner
+from edgeddl.training.forecast import choose_allreduce, make_forecast
+from edgeddl.training.startup import PreparedRun, prepare_run
+from edgeddl.training.statistics import RunningStatistics
+from tests.unit.training.test_equivalence import NORMALISED
+from tests.unit.training.training_runs import OPTIONS, train
+
+
+def prepare(folder: Path, communicator: Communicator, **options: Any) -> PreparedRun:
+    given = OPTIONS | {"run_dir": folder, "model": NORMALISED} | options
+    return prepare_run(TrainConfig(**given), communicator)
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that pass for hosts, whose links suit the ring from 4 KiB on."""
+    monkeypatch.setattr(ThreadCommunicator, "medium", "network")
+    monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(4096))
+
+
+@pytest.mark.usefixtures("network")
+def test_all_ranks_see_the_same_and_nothing_is_changed_by_it(tmp_path: Path) -> None:
+    def work(communicator: Communicator) -> tuple[forecast.Forecast | None, bool]:
+        run = prepare(tmp_path, communicator)
+        statistics = RunningStatistics(run.model)
+        before, parameters = statistics.flat(), run.arena.parameters.copy()
+        choose_allreduce(run)
+        found = make_forecast(run)
+        same = np.array_equal(before, statistics.flat())
+        return found, same and np.array_equal(parameters, run.arena.parameters)
+
+    (first, untouched), *others = run_ranks(3, work)
+    assert first is not None
+    assert untouched
+    assert all(other == (first, True) for other in others)
+    assert first.compute_seconds > 0
+    assert first.share == pytest.approx(first.allreduce_seconds / first.compute_seconds)
+
+
+@pytest.mark.usefixtures("network")
+def test_the_banner_says_it(tmp_path: Path) -> None:
+    def work(communicator: Communicator) -> str:
+        run = prepare(tmp_path, communicator)
+        choose_allreduce(run)
+        return render_banner(run, [("host", "cpu", 1)] * 2, make_forecast(run))
+
+    line = next(line for line in run_ranks(2, work)[0].splitlines() if " link " in line)
+    assert "ring from 4 KiB on" in line
+    assert "% of computing's" in line
+
+
+@pytest.mark.usefixtures("network")
+def test_fewer_bytes_are_foreseen_with_compression(tmp_path: Path) -> None:
+    def payload(name: str, **options: Any) -> int:
+        def work(communicator: Communicator) -> int:
+            run = prepare(tmp_path / name, communicator, compression=name, **options)
+            return run.bucket_sum.payload_bytes(run.arena.plan)
+
+        return run_ranks(2, work)[0]
+
+    full = payload("none")
+    assert payload("fp16") == full // 2
+    assert payload("powersgd", compression_rank=1) < full
+
+
+def test_where_there_are_no_links_nothing_is_measured(tmp_path: Path) -> None:
+    def work(communicator: Communicator) -> object:
+        run = prepare(tmp_path, communicator)
+        choose_allreduce(run)
+        return make_forecast(run), run.state.ring_from_bytes
+
+    assert run_ranks(2, work) == [(None, NEVER)] * 2
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "mpi", "stock"])
+def test_an_algorithm_can_be_forced(tmp_path: Path, algorithm: str) -> None:
+    plain = train(tmp_path / "plain", 3)
+    forced = train(tmp_path / "forced", 3, allreduce=algorithm)
+    np.testing.assert_allclose(forced["step_losses"], plain["step_losses"], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("network")
+def test_a_resumed_run_keeps_the_choice_of_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another choice would sum in another order, and make other bits."""
+    options: dict[str, Any] = {"epochs": 2, "model": NORMALISED}
+    straight = train(tmp_path / "straight", 3, **options)
+    train(tmp_path / "resumed", 3, **options, max_steps=2)
+    monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(NEVER))
+    resumed = train(tmp_path / "resumed", 3, **options, resume="auto")
+    assert resumed["step_losses"] == straight["step_losses"]
