@@ -6,6 +6,7 @@ Runs in PyTorch's environment. mpirun only starts it: the ranks find each other 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -74,7 +75,11 @@ def main() -> None:
     dist.all_gather_object(ranks, record)
     if rank == 0:
         write_ranks(task, ranks)
-    dist.destroy_process_group()
+    dist.barrier()
+    sys.stdout.flush()
+    # Without taking PyTorch down: on throttled nodes its threads outlived their owners now and then
+    # ("terminate called without an active exception"), after everything was done.
+    os._exit(0)
 
 
 if __name__ == "__main__":
