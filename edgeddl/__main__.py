@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgeddl import log, machine
 from edgeddl.config import data_folder
-from edgeddl.errors import EdgeddlError
+from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.measure import allreduce as allreduce_bench
 from edgeddl.table import render_facts
 
@@ -21,14 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log.configure()
     options = build_parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except EdgeddlError as error:
-        if not (error.on_all_ranks and machine.launched_rank()):
-            log.logger.error("%s", error)
+        log.logger.error("%s", error)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
-    return 0
+        return INTERRUPTED
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -15,6 +15,9 @@ A message says what was expected, what came and where; the hint says how to mend
 
 from __future__ import annotations
 
+# What shells report for a program ended by Ctrl-C.
+INTERRUPTED = 130
+
 
 class EdgeddlError(Exception):
     """Base of all errors a user can mend.

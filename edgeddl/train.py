@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from edgeddl import log, machine
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.options import build_parser, parse_train_options
-from edgeddl.training.stop import INTERRUPTED, StopRequest
+from edgeddl.training.stop import StopRequest
 
 if TYPE_CHECKING:
     from edgeddl.comm.communicator import Communicator
@@ -34,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.logger.error("%s", error)
         return error.exit_code
     log.speak_as(communicator.rank, communicator.size, communicator.host)
-    return _run_rank(options, communicator)
+    from edgeddl.comm.agreement import run_as_rank
+
+    return run_as_rank(communicator, lambda: _train(options, communicator))
 
 
 class _Options:
@@ -67,24 +68,6 @@ def _print_help() -> int:
     if not machine.launched_rank():
         build_parser().print_help()
     return 0
-
-
-def _run_rank(options: _Options, communicator: Communicator) -> int:
-    """An error of all ranks is said once; an error of one ends the others, with its traceback."""
-    try:
-        return _train(options, communicator)
-    except EdgeddlError as error:
-        if not error.on_all_ranks:
-            log.logger.error("%s", error)
-            communicator.abort(error.exit_code)
-        if communicator.rank == 0:
-            log.logger.error("%s", error)
-        return error.exit_code
-    except KeyboardInterrupt:  # asked to stop a second time: at once
-        communicator.abort(INTERRUPTED)
-    except BaseException:
-        log.logger.error("ended by an exception\n%s", traceback.format_exc())
-        communicator.abort(1)
 
 
 def _train(options: _Options, communicator: Communicator) -> int:

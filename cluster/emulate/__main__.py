@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,8 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):  # what was begun is taken back
+        signal.signal(number, signal.default_int_handler)
     options = build_parser().parse_args(arguments)
     try:
         check_host()

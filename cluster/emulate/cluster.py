@@ -67,9 +67,10 @@ class EmulatedCluster:
         """
         if spec.kind == "machine":
             roots.make_root(spec.suite, spec.arch)
-        facts = {
+        facts: dict[str, Any] = {
             "environment": str(environment) if environment else None,
             "inventory": str(inventory_path),
+            "slowed": {},  # by node: what `slow` has changed
         }
         with self.state.locked():
             if self._is_up_as(spec, facts):
@@ -94,8 +95,10 @@ class EmulatedCluster:
             return self._clear()
 
     def status(self) -> list[NodeStatus]:
-        spec, _ = self.state.load()
-        return [self._node_status(spec, node) for node in spec.nodes]
+        """Each node as it is now, also where `slow` has changed it."""
+        spec, facts = self.state.load()
+        now = [dataclasses.replace(n, **facts["slowed"].get(n.name, {})) for n in spec.nodes]
+        return [self._node_status(spec, node) for node in now]
 
     # Single nodes
 
@@ -118,6 +121,7 @@ class EmulatedCluster:
             if not self._processes(spec, node):
                 self._start(spec, node)
             self._apply_shares(spec, node)
+            self._note_slowed(name, {})
             network.connect(node)
             self._wait_for_ssh(spec, [node])
 
@@ -127,7 +131,16 @@ class EmulatedCluster:
             spec, node = self._find(name)
             changes = {"cores": cores, "rate_mbit": rate_mbit}
             given = {key: value for key, value in changes.items() if value is not None}
-            self._apply_shares(spec, dataclasses.replace(node, **given))  # type: ignore[arg-type]
+            given = self.state.load()[1]["slowed"].get(name, {}) | given
+            self._apply_shares(spec, dataclasses.replace(node, **given))
+            self._note_slowed(name, given)
+
+    def _note_slowed(self, name: str, changes: dict[str, float]) -> None:
+        spec, facts = self.state.load()
+        facts["slowed"].pop(name, None)
+        if changes:
+            facts["slowed"][name] = changes
+        self.state.save(spec, **facts)
 
     def execute(self, name: str, command: Sequence[str]) -> NoReturn:
         """Become a command on the node: its namespaces, limits and process environment."""

@@ -1,6 +1,6 @@
 """The way from a cluster to the world: packets are forwarded under the host's address.
 
-Machines need it to install packages. The host's ip_forward is put back when the last cluster that
+Nobody out there can begin a connection to a node. Machines need it to install packages. The host's ip_forward is put back when the last cluster that
 needed it has gone.
 """
 
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from cluster.emulate.command import run, succeeds
+from cluster.emulate.network import bridge_name
 from cluster.emulate.spec import ClusterSpec
 
 IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
@@ -27,6 +28,10 @@ def render_table(spec: ClusterSpec) -> str:
     chain postrouting {{
         type nat hook postrouting priority srcnat; policy accept;
         ip saddr {spec.network} ip daddr != {spec.network} masquerade
+    }}
+    chain forward {{
+        type filter hook forward priority filter; policy accept;
+        iifname != "{bridge_name(spec.name)}" ip daddr {spec.network} ct state new drop
     }}
 }}
 """

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from edgeddl.comm.communicator import Communicator
-from edgeddl.errors import EdgeddlError, RankDisagreement
+from edgeddl.errors import INTERRUPTED, EdgeddlError, RankDisagreement
+from edgeddl.log import logger
 
 Result = TypeVar("Result")
 
@@ -76,6 +78,27 @@ def together(communicator: Communicator, work: Callable[[], Result]) -> Result:
         failure.exit_code = next(one[0] for one in failures if one)
     failure.on_all_ranks = True
     raise failure
+
+
+def run_as_rank(communicator: Communicator, work: Callable[[], int]) -> int:
+    """A rank's whole work; returns its exit code.
+
+    An error of all ranks is said once; an error of one ends the others, with its traceback.
+    """
+    try:
+        return work()
+    except EdgeddlError as error:
+        if not error.on_all_ranks:
+            logger.error("%s", error)
+            communicator.abort(error.exit_code)
+        if communicator.rank == 0:
+            logger.error("%s", error)
+        return error.exit_code
+    except KeyboardInterrupt:  # asked to stop a second time: at once
+        communicator.abort(INTERRUPTED)
+    except BaseException:
+        logger.error("ended by an exception\n%s", traceback.format_exc())
+        communicator.abort(1)
 
 
 def _joint_error(communicator: Communicator, messages: Sequence[str | None]) -> EdgeddlError:

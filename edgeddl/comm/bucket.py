@@ -65,6 +65,11 @@ class BucketPlan:
     def slots(self) -> tuple[Slot, ...]:
         return tuple(slot for bucket in self.buckets for slot in bucket.slots)
 
+    @property
+    def single_slots(self) -> tuple[Bucket, ...]:
+        """A bucket for each parameter."""
+        return tuple(Bucket((slot,), slot.start, slot.stop) for slot in self.slots)
+
     def digest(self) -> str:
         """A short hash by which ranks compare their plans."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]

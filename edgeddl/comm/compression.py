@@ -26,8 +26,8 @@ class BucketSum(Protocol):
         bandwidth-optimal collectives.
         """
 
-    def payload_bytes(self, plan: BucketPlan) -> int:
-        """What is summed in a step, as it travels."""
+    def payloads(self, bucket: Bucket) -> list[int]:
+        """The bytes of each all-reduce that a bucket takes, as they travel."""
 
 
 class FullPrecisionSum:
@@ -39,8 +39,8 @@ class FullPrecisionSum:
         communicator.allreduce(gradients)
         return optimal_bytes(gradients.nbytes, communicator.size)
 
-    def payload_bytes(self, plan: BucketPlan) -> int:
-        return plan.length * ITEM_BYTES
+    def payloads(self, bucket: Bucket) -> list[int]:
+        return [(bucket.stop - bucket.start) * ITEM_BYTES]
 
 
 class OwnGradients:
@@ -49,8 +49,8 @@ class OwnGradients:
     def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         return 0
 
-    def payload_bytes(self, plan: BucketPlan) -> int:
-        return 0
+    def payloads(self, bucket: Bucket) -> list[int]:
+        return []
 
 
 class HalfPrecisionSum:
@@ -89,8 +89,8 @@ class HalfPrecisionSum:
             _decode(message, chunk)
         return 2 * (size - 1) * own.nbytes
 
-    def payload_bytes(self, plan: BucketPlan) -> int:
-        return plan.length * ITEM_BYTES // 2
+    def payloads(self, bucket: Bucket) -> list[int]:
+        return [(bucket.stop - bucket.start) * ITEM_BYTES // 2]
 
 
 class _Buffers:

@@ -159,10 +159,11 @@ class ThreadCommunicator:
         self._choice = choice
 
     def lanes(self, count: int) -> list[Communicator]:
-        made = [ThreadGroup(self.size) for _ in range(count)] if self.rank == 0 else None
-        groups = self.allgather(made)[0]
+        made: list[ThreadGroup] = []
         if self.rank == 0:
-            self._group.lanes += groups
+            made = [ThreadGroup(self.size) for _ in range(count)]
+            self._group.lanes += made
+        groups = self.allgather(made)[0]
         lanes = [ThreadCommunicator(group, self.rank) for group in groups]
         for lane in lanes:
             lane.choose(self._choice)
@@ -170,7 +171,7 @@ class ThreadCommunicator:
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         if (algorithm or self._choice(array.nbytes)) == "ring":
-            ring_sum(self, array.reshape(-1))
+            ring_sum(self, array)
             return
         result = array.copy()
         for rank, other in enumerate(self._exchange(array)):

@@ -54,8 +54,7 @@ def fit_link(timings: Sequence[Timing]) -> LinkModel:
     weights = 1 / np.sqrt(seconds)
     columns = np.stack([turns, wire], axis=1) * weights[:, None]
     (alpha, inverse_beta), *_ = np.linalg.lstsq(columns, seconds * weights, rcond=None)
-    if alpha <= 0:  # noise of long messages: then they alone decide
-        alpha, inverse_beta = 0.0, 1 / np.mean(wire / seconds)
-    if inverse_beta <= 0:
-        alpha, inverse_beta = np.mean(seconds / turns), np.finfo(np.float64).tiny
+    if alpha <= 0 or inverse_beta <= 0:  # noise: then the largest of them says what it can
+        largest = np.argmax(wire)
+        alpha, inverse_beta = 0.0, seconds[largest] / wire[largest]
     return LinkModel(float(alpha), float(1 / inverse_beta))

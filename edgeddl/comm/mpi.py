@@ -61,7 +61,7 @@ class MPICommunicator:
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         algorithm = algorithm or self._choice(array.nbytes)
         if algorithm == "ring":
-            ring_sum(self, array.reshape(-1))
+            ring_sum(self, array)
         elif algorithm == "stock":
             self._comm.Allreduce(MPI.IN_PLACE, array, op=MPI.SUM)
         else:
@@ -150,10 +150,11 @@ class _ProgressBoard:
             self._sends[rank] = (self._comm.Isend(message, dest=rank), message)
 
     def read(self) -> list[tuple[int, float]]:
-        status, message = MPI.Status(), np.zeros(1, np.int64)
-        while self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
-            self._comm.Recv(message, status.Get_source(), status.Get_tag())
-            self._heard[status.Get_source()] = (int(message[0]), time.monotonic())
+        status, count = MPI.Status(), np.zeros(1, np.int64)
+        # A message that was found is nobody else's: at the end two threads look for them.
+        while message := self._comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            message.Recv(count)
+            self._heard[status.Get_source()] = (int(count[0]), time.monotonic())
         now = time.monotonic()
         return [(count, now - heard) for count, heard in self._heard]
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from edgeddl.comm.arena import Arena
-from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 
@@ -52,8 +51,7 @@ class NaiveReducer:
         if self._scalars is not None:
             self._communicator.allreduce(self._scalars)
             self._scalars = None
-        for slot in self._arena.plan.slots:
-            bucket = Bucket((slot,), slot.start, slot.stop)
+        for bucket in self._arena.plan.single_slots:
             gradient = self._arena.flat_gradient(bucket)
             self.bytes_sent += self._bucket_sum(self._communicator, bucket, gradient)
 

@@ -85,11 +85,14 @@ class PowerSGD:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._exchanges[bucket].sum(communicator, gradients)
 
-    def payload_bytes(self, plan: BucketPlan) -> int:
-        compressed = self._error_shapes
-        whole = sum(slot.spec.count for slot in plan.slots if slot.spec.name not in compressed)
-        rank = max((factors for factors, _ in self._factor_shapes.values()), default=0)
-        return ITEM_BYTES * (whole + rank * sum(sum(shape) for shape in compressed.values()))
+    def payloads(self, bucket: Bucket) -> list[int]:
+        lefts = rights = 0
+        for slot in bucket.slots:
+            rank, columns = self._factor_shapes.get(slot.spec.name, (0, 0))
+            rows = self._error_shapes.get(slot.spec.name, (0, 0))[0]
+            lefts += rank * rows if rank else slot.spec.count
+            rights += rank * columns
+        return [count * ITEM_BYTES for count in (lefts, rights) if count]
 
 
 class _Exchange:

@@ -203,12 +203,14 @@ class _Lane:
         start_thread(self._communicate, "edgeddl-communication")
 
     def _communicate(self) -> None:
-        while (job := self.jobs.get()) is not None:
-            try:
-                self._outcomes.put(job(self._communicator))
-            except BaseException as error:  # comes out in wait()
-                self._outcomes.put(error)
-                return
+        # A run that diverges is ended with one message, to which NumPy's have nothing to add.
+        with np.errstate(over="ignore", invalid="ignore"):
+            while (job := self.jobs.get()) is not None:
+                try:
+                    self._outcomes.put(job(self._communicator))
+                except BaseException as error:  # comes out in wait()
+                    self._outcomes.put(error)
+                    return
 
 
 def _sum_scalars(scalars: np.ndarray, communicator: Communicator) -> int:

@@ -99,14 +99,17 @@ def plan_ring(length: int, size: int, rank: int, segment: int) -> RingPlan:
 
 def segment_length(length: int, size: int, item_bytes: int) -> int:
     """Elements of a segment."""
-    wanted = length * item_bytes // (size * SEGMENTS_PER_CHUNK)
-    return min(max(wanted, SMALLEST_SEGMENT_BYTES), LARGEST_SEGMENT_BYTES) // item_bytes
+    chunk = -(-length // size)
+    wanted = -(-chunk // SEGMENTS_PER_CHUNK)
+    smallest, largest = SMALLEST_SEGMENT_BYTES // item_bytes, LARGEST_SEGMENT_BYTES // item_bytes
+    return min(max(wanted, smallest), largest)
 
 
 def ring_sum(ranks: PointToPoint, array: np.ndarray) -> None:
-    """Replace a flat, contiguous array by its sum over all ranks, the same bits on all."""
+    """Replace a contiguous array by its sum over all ranks, the same bits on all."""
     if ranks.size == 1 or not array.size:
         return
+    array = _flat(array)
     segment = segment_length(array.size, ranks.size, array.itemsize)
     plan = plan_ring(array.size, ranks.size, ranks.rank, segment)
     incoming = _Incoming(ranks, array, plan.receives, segment)
@@ -116,6 +119,13 @@ def ring_sum(ranks: PointToPoint, array: np.ndarray) -> None:
         moved = outgoing.send_on(incoming.taken)
         if not (arrived or moved):
             time.sleep(NAP_SECONDS)
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """A view of the whole array with one axis; a copy would take the sum with it."""
+    if not array.flags.c_contiguous:
+        raise ValueError("the array is not contiguous")
+    return array.reshape(-1)
 
 
 class _Incoming:

@@ -50,7 +50,7 @@ class Watchdog:
         thread = threading.get_ident()
         with self._lock:
             self._begun += 1
-            self._waits[thread] = _Wait(name, time.monotonic(), self._begun)
+            self._waits[thread] = _Wait(name, time.monotonic())
         self._warned = False
         try:
             yield
@@ -69,16 +69,21 @@ class Watchdog:
             self._communicator.post_progress(self._begun)
             progress = self._communicator.read_progress()
             with self._lock:
-                waits = list(self._waits.values())
+                waits, begun = list(self._waits.values()), self._begun
             if waits:
-                self._judge(min(waits, key=lambda wait: wait.since), progress)
+                self._judge(min(waits, key=lambda wait: wait.since), begun, progress)
 
-    def _judge(self, wait: _Wait, progress: list[tuple[int, float]]) -> None:
+    def _judge(self, wait: _Wait, begun: int, progress: list[tuple[int, float]]) -> None:
+        """Who has begun fewer collectives than this rank is behind.
+
+        All that this rank has completed was begun by everybody; what it waits in is the rest. Lanes
+        number them in another order on each rank, but all begin the same ones.
+        """
         waited = time.monotonic() - wait.since
         late = {
             rank: self._is_silent(heard)
             for rank, (count, heard) in enumerate(progress)
-            if count < wait.number or self._is_silent(heard)
+            if count < begun or self._is_silent(heard)
         }
         # One of those who wait speaks for all; the rest only act should it be unable to.
         speaks = self._communicator.rank == min(set(range(len(progress))) - late.keys(), default=0)
@@ -117,11 +122,10 @@ class Watchdog:
 
 @dataclass(frozen=True)
 class _Wait:
-    """The collective a rank is in: its name, when it began, and its number."""
+    """The collective a rank is in: its name, and when it began."""
 
     name: str
     since: float
-    number: int
 
 
 class WatchedCommunicator:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
-from edgeddl.comm.agreement import together
+from edgeddl.comm.agreement import run_as_rank, together
 from edgeddl.comm.communicator import ALGORITHMS, Communicator
 from edgeddl.comm.connect import connect
 from edgeddl.comm.model import LinkModel, Timing, bus_bandwidth, fit_link
@@ -53,9 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     communicator = connect()
     log.speak_as(communicator.rank, communicator.size, communicator.host)
+    return run_as_rank(communicator, lambda: _run(options, communicator))
+
+
+def _run(options: argparse.Namespace, communicator: Communicator) -> int:
     sizes, algorithms = together(communicator, lambda: _check(options, communicator.size))
     cases = [(size, algorithm) for size in sizes for algorithm in algorithms]
     shown = tqdm(cases, "all-reduce", disable=communicator.rank != 0, leave=False)
@@ -63,6 +67,7 @@ def run(options: argparse.Namespace) -> None:
     if communicator.rank == 0:
         _report(communicator, rows, options)
     communicator.close()
+    return 0
 
 
 def _check(options: argparse.Namespace, ranks: int) -> tuple[list[int], list[str]]:
@@ -83,7 +88,7 @@ def parse_size(text: str) -> int:
     """Bytes of a size such as "64K", "4M" or "44695848"; whole float32 numbers."""
     factor = {"K": 2**10, "M": 2**20}.get(text[-1:].upper(), 1)
     number = text if factor == 1 else text[:-1]
-    if not number.isdigit() or int(number) * factor < 4:
+    if not number.isdecimal() or int(number) * factor < 4:
         raise ConfigError(f"--sizes: expected a size such as 64K, 4M or 44695848, not {text!r}")
     return int(number) * factor // 4 * 4
 
@@ -124,7 +129,10 @@ def _report(communicator: Communicator, rows: Sequence[Row], options: argparse.N
     if link is not None:
         log.say("\n" + render_prediction(link, max(row.size_bytes for row in rows)))
     if options.json is not None:
-        write_json(options.json, _to_json(communicator, rows, link, options))
+        try:
+            write_json(options.json, _to_json(communicator, rows, link, options))
+        except OSError as error:
+            raise ConfigError(f"--json {options.json}: {error.strerror}") from None
         log.say(f"\nfigures  {options.json}")
 
 

@@ -51,15 +51,25 @@ def make_forecast(run: PreparedRun) -> Forecast | None:
     if run.communicator.medium not in ("memory", "network"):
         return None
     link = measure_link(run.communicator)
-    payload = run.bucket_sum.payload_bytes(run.arena.plan)
-    if run.config.local_steps > 1:  # parameters and momentum, once a round
-        payload = 2 * run.arena.parameters.nbytes // run.config.local_steps
     slowest = max(run.communicator.allgather(_pass_seconds(run)))
     return Forecast(
         link,
-        allreduce_seconds=link.allreduce_seconds(payload, run.communicator.size),
+        allreduce_seconds=_allreduce_seconds(run, link),
         compute_seconds=slowest * max(run.state.shares) / IMAGES,
     )
+
+
+def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
+    """Of a step, one all-reduce after the other."""
+    ranks, config = run.communicator.size, run.config
+    if config.local_steps > 1:  # parameters and momentum, once a round
+        round_seconds = 2 * link.allreduce_seconds(run.arena.parameters.nbytes, ranks)
+        return round_seconds / config.local_steps
+    buckets = run.arena.plan.buckets
+    if config.communicator == "naive":
+        buckets = run.arena.plan.single_slots
+    payloads = [size for bucket in buckets for size in run.bucket_sum.payloads(bucket)]
+    return sum(link.allreduce_seconds(size, ranks) for size in payloads)
 
 
 def _pass_seconds(run: PreparedRun) -> float:

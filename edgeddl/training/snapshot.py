@@ -105,7 +105,10 @@ class Snapshots:
         self._restore_statistics(checkpoint, meta["ranks"])
         if compression := self._compression_of(meta):
             compression.restore(checkpoint.arrays if checkpoint else None, meta["ranks"])
-        return RunState.from_json(meta["state"], "the checkpoint")
+        state = RunState.from_json(meta["state"], "the checkpoint")
+        if meta["ranks"] != self.communicator.size:  # other links, and other bits in any case
+            state.ring_from_bytes = None
+        return state
 
     def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int) -> None:
         statistics = RunningStatistics(self.model)

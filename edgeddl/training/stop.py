@@ -8,10 +8,8 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+from edgeddl.errors import INTERRUPTED
 from edgeddl.machine import launched_rank
-
-# What shells report for a program ended by Ctrl-C.
-INTERRUPTED = 128 + signal.SIGINT
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:

@@ -40,6 +40,8 @@ EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 
 
 def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: no job shall outlive us
+        signal.signal(number, signal.default_int_handler)
     parser = make_parser()
     options = parser.parse_args()
     check_options(parser, options)
@@ -207,8 +209,6 @@ def open_results(
 def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[str, Any]) -> int:
     """Measure and publish; an interrupted benchmark publishes what it has."""
     code = 0
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: no job shall outlive us
-        signal.signal(number, signal.default_int_handler)
     try:
         benchmark.measure_all(runs, results)
     except KeyboardInterrupt:
@@ -255,3 +255,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except NoCluster as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

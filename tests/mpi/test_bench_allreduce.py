@@ -52,5 +52,14 @@ def test_a_wrong_option_is_said_once(
     assert "Traceback" not in done.stderr
 
 
+def test_figures_that_cannot_be_written_end_all_ranks(
+    mpirun: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = mpirun(2, *BENCH, "--sizes", "64K", "--repeats", "1", "--json", tmp_path)
+    assert done.returncode == 2
+    assert f"--json {tmp_path}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_one_rank_has_nothing_to_sum(caplog: pytest.LogCaptureFixture) -> None:
     assert main(["bench", "allreduce"]) == 2

@@ -87,6 +87,21 @@ def test_what_is_not_finite_reaches_everybody() -> None:
         assert np.isfinite(np.delete(array, [3, 7])).all()
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_no_chunk_ends_in_a_crumb(size: int) -> None:
+    length = 2**20  # a bucket of 4 MiB
+    plan = plan_ring(length, size, 0, segment_length(length, size, 4))
+    assert plan.own == ring.SEGMENTS_PER_CHUNK
+
+
+def test_an_array_that_is_not_contiguous_is_refused() -> None:
+    def work(communicator: Communicator) -> None:
+        ring_sum(communicator, np.zeros((10, 10), np.float32)[:, ::2])
+
+    with pytest.raises(ValueError, match="not contiguous"):
+        run_ranks(2, work)
+
+
 def test_segments_are_neither_tiny_nor_huge() -> None:
     assert segment_length(100, 4, 4) * 4 == ring.SMALLEST_SEGMENT_BYTES
     assert segment_length(2**20, 4, 4) * 4 == 2**18  # a bucket of 4 MiB: four to a chunk

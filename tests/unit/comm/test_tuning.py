@@ -9,9 +9,7 @@ import pytest
 from edgeddl.comm import tuning
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import ThreadCommunicator, run_ranks
-from edgeddl.comm.tuning import COMPARED_BYTES, NEVER, RingFrom, choose_ring_from, measure_link
-
-SMALL, MIDDLE, LARGE = COMPARED_BYTES
+from edgeddl.comm.tuning import NEVER, RING_FROM_BYTES, RingFrom, choose_ring_from, measure_link
 
 
 def chosen_with(
@@ -24,20 +22,17 @@ def chosen_with(
     return run_ranks(2, lambda communicator: choose_ring_from(communicator).size_bytes)[0]
 
 
-def test_the_ring_from_the_size_on_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    def seconds(size: int, name: str) -> float:
-        return 1.0 if (name == "ring") == (size >= MIDDLE) else 2.0
-
-    assert chosen_with(monkeypatch, seconds) == MIDDLE
+def seconds(ring: float, mpi: float) -> Callable[[int, str], float]:
+    return lambda size, name: ring if name == "ring" else mpi
 
 
-def test_the_ring_always_or_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_with(monkeypatch, lambda size, name: 1.0 if name == "ring" else 2.0) == 0
-    assert chosen_with(monkeypatch, lambda size, name: 2.0 if name == "ring" else 1.0) == NEVER
+def test_the_ring_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == RING_FROM_BYTES
+    assert chosen_with(monkeypatch, seconds(ring=2.0, mpi=1.0)) == NEVER
 
 
 def test_a_little_slower_is_good_enough_for_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_with(monkeypatch, lambda size, name: 1.1 if name == "ring" else 1.0) == 0
+    assert chosen_with(monkeypatch, seconds(ring=1.1, mpi=1.0)) == RING_FROM_BYTES
 
 
 def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,15 +45,14 @@ def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("size_bytes", "below", "above", "text"),
     [
-        (0, "ring", "ring", "ring"),
-        (MIDDLE, "mpi", "ring", "ring from 128 KiB on"),
+        (RING_FROM_BYTES, "mpi", "ring", "ring from 128 KiB on"),
         (NEVER, "mpi", "mpi", "mpi"),
     ],
 )
 def test_a_choice_by_size(size_bytes: int, below: str, above: str, text: str) -> None:
     choice = RingFrom(size_bytes)
-    assert choice(MIDDLE - 1) == below
-    assert choice(MIDDLE) == above
+    assert choice(RING_FROM_BYTES - 1) == below
+    assert choice(RING_FROM_BYTES) == above
     assert str(choice) == text
 
 

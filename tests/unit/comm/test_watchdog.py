@@ -12,7 +12,7 @@ import pytest
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
 from edgeddl.comm.watchdog import watching
-from edgeddl.errors import CollectiveTimeout
+from edgeddl.errors import CollectiveTimeout, CommunicationError
 
 
 def watched(
@@ -93,3 +93,33 @@ def test_nothing_is_said_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
 
     run_ranks(3, work)
     assert not caplog.records
+
+
+def test_a_rank_behind_on_one_lane_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Rank 1 has done both of the first lane's; rank 0 waits in what it numbered in between."""
+    ended = threading.Event()
+
+    def work(inner: Communicator) -> None:
+        with watched(inner, warning=0.1, timeout=1.0) as communicator:
+            first, second = communicator.lanes(2)
+            threads = [
+                threading.Thread(target=wait_in, args=(lane,))
+                for lane in ([second] if communicator.rank == 0 else [])
+            ]
+            for thread in threads:
+                thread.start()
+            first.barrier()
+            first.barrier()
+            if communicator.rank == 1:
+                assert ended.wait(timeout=20)
+            for thread in threads:
+                thread.join()
+
+    def wait_in(lane: Communicator) -> None:
+        with contextlib.suppress(CommunicationError):
+            lane.barrier()
+        ended.set()
+
+    with caplog.at_level(logging.WARNING, "edgeddl"), contextlib.suppress(CommunicationError):
+        run_ranks(2, work)
+    assert "not arrived: rank 1 on thread-1" in caplog.text

@@ -10,6 +10,7 @@ import pytest
 
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import ThreadCommunicator, run_ranks
+from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import NEVER, RingFrom
 from edgeddl.config import TrainConfig
 from edgeddl.training import forecast
@@ -21,9 +22,9 @@ from tests.unit.training.test_equivalence import NORMALISED
 from tests.unit.training.training_runs import OPTIONS, train
 
 
-def prepare(folder: Path, communicator: Communicator, **options: Any) -> PreparedRun:
+def prepare(folder: Path, ranks: Communicator, **options: Any) -> PreparedRun:
     given = OPTIONS | {"run_dir": folder, "model": NORMALISED} | options
-    return prepare_run(TrainConfig(**given), communicator)
+    return prepare_run(TrainConfig(**given), ranks)
 
 
 @pytest.fixture
@@ -64,18 +65,23 @@ def test_the_banner_says_it(tmp_path: Path) -> None:
     assert "% of computing's" in line
 
 
+@pytest.mark.parametrize("communicator", ["bucketed", "naive"])
+@pytest.mark.parametrize("compression", ["none", "fp16", "powersgd"])
 @pytest.mark.usefixtures("network")
-def test_fewer_bytes_are_foreseen_with_compression(tmp_path: Path) -> None:
-    def payload(name: str, **options: Any) -> int:
-        def work(communicator: Communicator) -> int:
-            run = prepare(tmp_path / name, communicator, compression=name, **options)
-            return run.bucket_sum.payload_bytes(run.arena.plan)
+def test_what_is_foreseen_is_what_is_sent(
+    tmp_path: Path, compression: str, communicator: str
+) -> None:
+    """A link without latency that carries a byte a second: seconds are bytes."""
+    options = {"compression": compression, "communicator": communicator, "compression_rank": 1}
 
-        return run_ranks(2, work)[0]
+    def work(ranks: Communicator) -> float:
+        run = prepare(tmp_path / "foreseen", ranks, **options)
+        return forecast._allreduce_seconds(run, LinkModel(0.0, 1.0))
 
-    full = payload("none")
-    assert payload("fp16") == full // 2
-    assert payload("powersgd", compression_rank=1) < full
+    foreseen = run_ranks(2, work)[0]
+    trained = train(tmp_path / "sent", 2, model=NORMALISED, **options, epochs=1)
+    sent = trained["ranks"][0]["bytes_sent"] / trained["steps"]
+    assert sent == pytest.approx(foreseen, rel=0.05, abs=64)
 
 
 def test_where_there_are_no_links_nothing_is_measured(tmp_path: Path) -> None:
@@ -105,3 +111,18 @@ def test_a_resumed_run_keeps_the_choice_of_its_start(
     monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(NEVER))
     resumed = train(tmp_path / "resumed", 3, **options, resume="auto")
     assert resumed["step_losses"] == straight["step_losses"]
+
+
+@pytest.mark.usefixtures("network")
+def test_other_ranks_choose_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What suits one host, or one rank, does not suit four boards."""
+    monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(NEVER))
+    train(tmp_path / "run", 2, model=NORMALISED, max_steps=2)
+    monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(4096))
+
+    def work(communicator: Communicator) -> int | None:
+        run = prepare(tmp_path / "run", communicator, resume="auto")
+        choose_allreduce(run)
+        return run.state.ring_from_bytes
+
+    assert run_ranks(3, work) == [4096] * 3
