@@ -1,7 +1,7 @@
 """The way from a cluster to the world: packets are forwarded under the host's address.
 
-Nobody out there can begin a connection to a node. Machines need it to install packages. The host's ip_forward is put back when the last cluster that
-needed it has gone.
+Nobody out there can begin a connection to a node. Machines need it to install packages. The host's
+ip_forward is put back when the last cluster that needed it has gone.
 """
 
 from __future__ import annotations
