@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from edgeddl.comm.communicator import Choice, Communicator
-from edgeddl.comm.ring import NAP_SECONDS, ring_sum
+from edgeddl.comm.ring import LONGEST_NAP_SECONDS, ring_sum
 from edgeddl.errors import CommunicationError
 
 LOOKS_BEFORE_SLEEP = 20
@@ -127,7 +127,7 @@ def _wait(request: MPI.Request) -> None:
     nap = SHORTEST_NAP_SECONDS
     while not request.Test():
         time.sleep(nap)
-        nap = min(2 * nap, NAP_SECONDS)
+        nap = min(2 * nap, LONGEST_NAP_SECONDS)
 
 
 class _ProgressBoard:
