@@ -1,9 +1,11 @@
 """What more nodes would do: the links' alpha-beta model, and what backward can hide. Pure.
 
-    step(N) = compute + max(waiting as measured, allreduce(N) - 2/3 compute)
+    step(N)    = compute(N) + others + max(0, allreduce(N) - 2/3 compute(N))
+    compute(N) = of one node alone + what sending takes of the processor, in proportion to the bytes
 
-Backward is two thirds of computing, and communication goes on beside it; the all-reduce of N nodes
-follows from those measured on 2 to 4.
+Backward is two thirds of computing, and communication goes on beside it. The all-reduce of N nodes
+follows from those measured on 2 to 4. `others` is what ranks waited for each other beside that; it
+and the cost of sending are taken from the series' row with the most nodes.
 """
 
 from __future__ import annotations
@@ -31,14 +33,23 @@ def make_predictors(rows: Sequence[Row], link: LinkModel, link_mbit: float) -> d
 
 def predict_step(row: Row, link: LinkModel, link_mbit: float, nodes: int) -> float:
     """Seconds of a step of the row's series on so many nodes."""
-    if nodes == 1:
-        return row.compute_seconds
     known = row.case.nodes
     sent_bytes = (row.wire_seconds or 0.0) * link_mbit * 1e6 / 8
-    payload = sent_bytes * known / (2 * (known - 1))
-    allreduce = link.allreduce_seconds(int(payload), nodes)
-    exposed = allreduce - BACKWARD_SHARE * row.compute_seconds
-    return row.compute_seconds + max(row.wait_seconds, exposed)
+    payload = int(sent_bytes / _sent_share(known))
+
+    def exposed(compute: float, nodes: int) -> float:
+        return max(0.0, link.allreduce_seconds(payload, nodes) - BACKWARD_SHARE * compute)
+
+    alone = row.efficiency * row.step_seconds if row.efficiency else row.compute_seconds
+    sending = (row.compute_seconds - alone) * _sent_share(nodes) / _sent_share(known)
+    others = max(row.wait_seconds - exposed(row.compute_seconds, known), 0.0)
+    compute = alone + sending
+    return compute + others + exposed(compute, nodes)
+
+
+def _sent_share(nodes: int) -> float:
+    """Of its gradients, what a rank sends in an all-reduce."""
+    return 2 * (nodes - 1) / nodes
 
 
 def render_validation(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -> str:

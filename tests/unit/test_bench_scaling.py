@@ -181,15 +181,16 @@ def test_the_table_has_every_figure() -> None:
     assert "Predicted" not in text
 
 
-def linked_row(step_seconds: float, wait_seconds: float, sent_bytes: float) -> Row:
-    """On 4 nodes, with all of `sent_bytes` over a link of 100 MB/s."""
-    measured = measurement(case(4), step_seconds, wait_seconds=wait_seconds, sent_bytes=sent_bytes)
-    return make_rows([measured], LINK_MBIT)[0]
+def linked_row(alone: float, step_seconds: float, wait_seconds: float, sent_bytes: float) -> Row:
+    """On 4 nodes, over links of 100 MB/s."""
+    figures = {"wait_seconds": wait_seconds, "sent_bytes": sent_bytes}
+    measured = [measurement(case(1), alone), measurement(case(4), step_seconds, **figures)]
+    return make_rows(measured, LINK_MBIT)[-1]
 
 
 def test_what_backward_hides_does_not_show_on_more_nodes() -> None:
     """15 MB sent by each of 4 are 10 MB of gradients: 0.15 s on 4 nodes, 0.2 s at the most."""
-    row = linked_row(3.1, wait_seconds=0.1, sent_bytes=15e6)
+    row = linked_row(3.0, 3.1, wait_seconds=0.1, sent_bytes=15e6)
     link = LinkModel(turn_seconds=0.0, bytes_per_second=100e6)
     for nodes in (2, 8, 64):
         assert predict_step(row, link, LINK_MBIT, nodes) == pytest.approx(3.1)
@@ -197,11 +198,19 @@ def test_what_backward_hides_does_not_show_on_more_nodes() -> None:
 
 def test_what_backward_cannot_hide_is_waited_for() -> None:
     """300 MB of gradients: 5.25 s on 8 nodes, of which two thirds of 3 s are hidden."""
-    row = linked_row(5.0, wait_seconds=2.0, sent_bytes=450e6)
     link = LinkModel(turn_seconds=0.01, bytes_per_second=100e6)
-    turns = 14 * 0.01
-    assert predict_step(row, link, LINK_MBIT, 8) == pytest.approx(3.0 + 5.25 + turns - 2.0)
-    assert predict_step(row, link, LINK_MBIT, 1) == pytest.approx(3.0)
+    waited = 4.5 + 6 * 0.01 - 2.0
+    row = linked_row(3.0, 3.0 + waited, wait_seconds=waited, sent_bytes=450e6)
+    assert predict_step(row, link, LINK_MBIT, 4) == pytest.approx(3.0 + waited)
+    assert predict_step(row, link, LINK_MBIT, 8) == pytest.approx(3.0 + 5.25 + 14 * 0.01 - 2.0)
+
+
+def test_sending_takes_of_the_processor_by_the_bytes() -> None:
+    """0.3 s on 4 nodes, which send 3/2 of their gradients; on 2 nodes they send all of them."""
+    row = linked_row(3.0, 3.3, wait_seconds=0.0, sent_bytes=15e6)
+    link = LinkModel(turn_seconds=0.0, bytes_per_second=100e6)
+    assert predict_step(row, link, LINK_MBIT, 2) == pytest.approx(3.2)
+    assert predict_step(row, link, LINK_MBIT, 4) == pytest.approx(3.3)
 
 
 def test_only_edgeddl_is_predicted_and_beside_what_was_measured() -> None:
