@@ -7,14 +7,14 @@ never taken for a root.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from cluster.emulate import host_settings
+from cluster.emulate import folder_lock, host_settings
 from cluster.emulate.command import run, succeeds
 from cluster.errors import ClusterError
 
@@ -144,13 +144,7 @@ def _discard_unfinished(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> AbstractContextManager[None]:
     """One root is made at a time; who comes second finds it made."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    return folder_lock.locked(folder)

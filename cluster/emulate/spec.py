@@ -85,11 +85,6 @@ class ClusterSpec:
         known = ", ".join(node.name for node in self.nodes)
         raise ClusterError(f"there is no node {name!r}", hint=f"nodes: {known}")
 
-    def with_node(self, changed: NodeSpec) -> ClusterSpec:
-        """The same cluster with one node changed."""
-        nodes = tuple(changed if node.name == changed.name else node for node in self.nodes)
-        return dataclasses.replace(self, nodes=nodes)
-
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from cluster.emulate import folder_lock
 from cluster.emulate.spec import ClusterSpec, check_name, command_line
 from cluster.errors import ClusterError
 
@@ -66,15 +65,9 @@ class ClusterState:
             with contextlib.suppress(OSError):  # other clusters, or roots of machines
                 parent.rmdir()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Waits for another command that changes a cluster."""
-        handle = os.open(LOCK, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+        return folder_lock.locked(LOCK)
 
 
 def clusters_of_machines(root: Path = ROOT) -> list[str]:

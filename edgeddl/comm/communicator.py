@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from edgeddl.comm.ring import Transfer
+from edgeddl.comm.ring import PointToPoint
 
 # ring: comm.ring; mpi: MPI's own choice, waited for asleep; stock: MPI's own, which spins.
 ALGORITHMS = ("ring", "mpi", "stock")
@@ -28,16 +28,8 @@ def optimal_bytes(payload_bytes: int, size: int) -> int:
     return 2 * (size - 1) * payload_bytes // size
 
 
-class Communicator(Protocol):
+class Communicator(PointToPoint, Protocol):
     """A fixed group of ranks. Collective calls are made by every rank, in the same order."""
-
-    @property
-    def rank(self) -> int:
-        """This rank's number, from 0."""
-
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
 
     @property
     def host(self) -> str:
@@ -74,12 +66,6 @@ class Communicator(Protocol):
 
     def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
         """Every rank's `send` becomes row `rank` of rank 0's `receive`; the others give None."""
-
-    def start_send(self, array: np.ndarray, destination: int) -> Transfer:
-        """Begin to send to one rank; the array must not change until it is done."""
-
-    def start_receive(self, array: np.ndarray, source: int) -> Transfer:
-        """Begin to receive from one rank. Messages between two ranks arrive in order."""
 
     def allgather(self, value: Any) -> list[Any]:
         """Every rank's small Python value, by rank."""

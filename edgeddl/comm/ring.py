@@ -44,13 +44,15 @@ class Transfer(Protocol):
 
 
 class PointToPoint(Protocol):
-    """What the ring asks of a communicator. Messages between two ranks arrive in order."""
+    """Ranks that send each other messages; those between two ranks arrive in order."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """This rank's number, from 0."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """How many ranks there are."""
 
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:
         """Begin to send; the array must not change until it is done."""

@@ -61,5 +61,6 @@ def test_figures_that_cannot_be_written_end_all_ranks(
     assert "Traceback" not in done.stderr
 
 
-def test_one_rank_has_nothing_to_sum(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_rank_has_nothing_to_sum(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "allreduce"]) == 2
+    assert "one rank has nothing to sum" in capsys.readouterr().err
