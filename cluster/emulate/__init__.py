@@ -14,6 +14,6 @@ network link, share of the processor, memory limit and sshd.
     way_out.py        forwarding, so that machines can install packages
     inventory.py      the file that Ansible and others read
     cluster.py        up, down, faults: joins the above
-    state.py          the cluster's folder, and the lock around changes
+    state.py          the cluster's folder; folder_lock.py makes changes one at a time
     requirements.py   what the host must have
 """
