@@ -14,6 +14,7 @@ from edgeddl.training.evaluator import Evaluation
 from edgeddl.training.schedule import Schedule
 from edgeddl.training.state import RunState
 from edgeddl.training.stop import StopRequest
+from edgeddl.training.telemetry import RankStep
 from edgeddl.training.updater import Updater
 
 
@@ -21,7 +22,7 @@ from edgeddl.training.updater import Updater
 class StepReport:
     """A step as extensions see it, on each rank.
 
-    busy_seconds: by rank, how long each worked on the step before this one without waiting.
+    ranks: what each rank tells of the step before this one; empty steps in the first.
     """
 
     state: RunState
@@ -29,7 +30,13 @@ class StepReport:
     global_images: int
     seconds: float
     phase_seconds: dict[str, float]
-    busy_seconds: tuple[float, ...]
+    ranks: tuple[RankStep, ...]
+    learning_rate: float
+
+    @property
+    def busy_seconds(self) -> tuple[float, ...]:
+        """By rank, how long each worked on the step before this one without waiting."""
+        return tuple(rank.busy_seconds for rank in self.ranks)
 
 
 class Extension(Protocol):
@@ -120,7 +127,8 @@ class TrainingLoop:
                 batch.images,
                 seconds,
                 clock.phase_seconds,
-                result.busy_seconds,
+                result.ranks,
+                rate,
             )
             for extension in self._extensions:
                 extension.on_step(report)
