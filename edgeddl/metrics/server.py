@@ -37,7 +37,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Pages = Mapping[str, Callable[[], Answer]]
+Pages = dict[str, Callable[[], Answer]]
 
 
 class MetricsServer:

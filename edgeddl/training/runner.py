@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.evaluator import evaluate
 from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
+from edgeddl.training.extensions.metering import Metering, start_metering
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.forecast import choose_allreduce, make_forecast
 from edgeddl.training.local_steps import LocalSteps
@@ -61,14 +62,18 @@ def run_training(
     forecast = make_forecast(run)
     if run.folder is not None:
         log.say(render_banner(run, ranks, forecast))
-    reducer, local_steps = _make_reducer(run), _make_local_steps(run)
+    local_steps = _make_local_steps(run)
     keep = config.keep_checkpoints
     store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
     checkpointing = Checkpointing(
         run.snapshots, store, config.checkpoint_every, first_step=run.state.step
     )
-    with closing(reducer), make_loader(run) as loader:
+    metering = start_metering(run, local_steps, checkpointing)
+    reducer = _make_reducer(run, metering)
+    with closing(reducer), make_loader(run) as loader, ExitStack() as stack:
         extensions = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
+        if metering is not None:
+            extensions.append(stack.enter_context(closing(metering)))
         updater = _make_updater(run, reducer, local_steps)
         loop = _make_loop(run, updater, loader, extensions, stop)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
@@ -84,11 +89,12 @@ def run_training(
     return Outcome(summary, exit_code)
 
 
-def _make_reducer(run: PreparedRun) -> Reducer:
+def _make_reducer(run: PreparedRun, metering: Metering | None) -> Reducer:
+    bucket_sum = metering.timed(run.bucket_sum) if metering else run.bucket_sum
     if run.config.communicator == "naive":
-        return NaiveReducer(run.communicator, run.arena, run.bucket_sum)
+        return NaiveReducer(run.communicator, run.arena, bucket_sum)
     parameters = named_parameters(run.model)
-    return BucketReducer(run.communicator, run.arena, parameters, run.bucket_sum)
+    return BucketReducer(run.communicator, run.arena, parameters, bucket_sum)
 
 
 def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
