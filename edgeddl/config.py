@@ -42,6 +42,8 @@ COURSE_NEUTRAL_OPTIONS = (
     "keep_checkpoints",
     "stall_warning_seconds",
     "stall_timeout_seconds",
+    "timeline",
+    "timeline_steps",
     "metrics_port",
 )
 
@@ -320,6 +322,15 @@ class TrainConfig:
     summary: Path | None = _option(
         None, RUN, "also write the summary to this file", type=_path, metavar="FILE.json"
     )
+    timeline: Path | None = _option(
+        None,
+        RUN,
+        "write a trace of a few steps, for ui.perfetto.dev: layers, all-reduces and waits of each"
+        " rank",
+        type=_path,
+        metavar="FILE.json",
+    )
+    timeline_steps: int = _option(3, RUN, "steps in it, after two to warm up", **_COUNT)
     progress: str = _option(
         "auto",
         RUN,

@@ -68,6 +68,7 @@ class TrainingLoop:
         evaluate: Callable[[], Evaluation],
         extensions: Sequence[Extension],
         stop: StopRequest,
+        make_clock: Callable[[], StepClock] = StepClock,
     ) -> None:
         self.state = state
         self.stopwatch = Stopwatch()
@@ -80,6 +81,7 @@ class TrainingLoop:
         self._evaluate = evaluate
         self._extensions = extensions
         self._stop = stop
+        self._make_clock = make_clock
         self._synchronised = True  # all ranks have the same parameters
 
     @property
@@ -111,7 +113,7 @@ class TrainingLoop:
     def _run_epoch(self) -> None:
         steps = self._loader.steps(self.state.epoch, self.state.first_image)
         while not (self.done or self.stopped):
-            clock = StepClock()
+            clock = self._make_clock()
             with clock.phase("data"):
                 batch = next(steps, None)
             if batch is None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from edgeddl import hardware, machine
 from edgeddl.log import start_thread
-from edgeddl.training.clock import PHASES, StepClock
+from edgeddl.training.clock import StepClock
 
 # Boards warm up over minutes, and asking the firmware takes a process.
 SAMPLE_EVERY_SECONDS = 5.0
@@ -47,8 +47,7 @@ class RankStep(NamedTuple):
 
     @classmethod
     def of(cls, clock: StepClock, images: int, vitals: Vitals) -> RankStep:
-        phases = [clock.phase_seconds[name] for name in PHASES]
-        return cls(clock.elapsed(), *phases, images, *vitals)
+        return cls(clock.elapsed(), **clock.phase_seconds, images=images, **vitals._asdict())
 
     @property
     def busy_seconds(self) -> float:
@@ -58,11 +57,16 @@ class RankStep(NamedTuple):
 
 def read_vitals() -> Vitals:
     sensors = hardware.read_sensors()
-    throttling = sensors.throttling and sensors.throttling.bits
-    known = (sensors.temperature_celsius, sensors.clock_hertz, throttling)
     return Vitals(
-        machine.resident_memory_bytes(), *(math.nan if one is None else one for one in known)
+        machine.resident_memory_bytes(),
+        _known(sensors.temperature_celsius),
+        _known(sensors.clock_hertz),
+        _known(sensors.throttling.bits if sensors.throttling else None),
     )
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 class VitalsSampler:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -27,15 +29,23 @@ from edgeddl.training.startup import PreparedRun
 from edgeddl.training.state import RunState
 
 
-def start_metering(
+@contextmanager
+def metering(
     run: PreparedRun, local_steps: LocalSteps | None, checkpointing: Checkpointing
-) -> Metering | None:
-    """Collective: listen on every rank, or end with one message; None without --metrics-port."""
+) -> Iterator[Metering | None]:
+    """Serve on every rank within this block, or end with one message; None without --metrics-port.
+
+    Collective.
+    """
     if run.config.metrics_port is None:
-        return None
-    metering = Metering(run, local_steps, checkpointing)
-    together(run.communicator, metering.serve)
-    return metering
+        yield None
+        return
+    meter = Metering(run, local_steps, checkpointing)
+    try:
+        together(run.communicator, meter.serve)
+        yield meter
+    finally:
+        meter.close()
 
 
 def local_rank(communicator: Communicator) -> int:
