@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeddl import log, machine
+from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.measure import allreduce as allreduce_bench
@@ -69,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
 def print_info(options: argparse.Namespace) -> None:
     from edgeddl import kernels
 
+    sensors, memory = hardware.read_sensors(), hardware.read_memory()
     facts = {
         **machine.versions(),
         "blas": machine.blas_name(),
@@ -79,8 +80,10 @@ def print_info(options: argparse.Namespace) -> None:
         "mpirun": shutil.which("mpirun") or "not in the path: . .venv/bin/activate",
     }
     if options.json:
+        facts |= {"sensors": sensors.as_dict(), "memory": memory and memory.as_dict()}
         print(json.dumps(facts, indent=1))
     else:
+        facts |= hardware.describe(sensors, memory)
         print(render_facts([(name, str(value)) for name, value in facts.items()]))
 
 
