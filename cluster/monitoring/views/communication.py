@@ -1,0 +1,131 @@
+"""Where the time of a step goes, who waits for whom, and what the links carry."""
+
+from __future__ import annotations
+
+from cluster.monitoring.panels import NODE, RUN, Dashboard, Query, Row, graph, number
+
+STEP_TIME = 'rate(edgeddl_step_seconds_sum{run=~"$run"}[$__rate_interval])'
+PHASE_TIME = 'rate(edgeddl_step_phase_seconds_sum{run=~"$run"}[$__rate_interval])'
+WAIT_TIME = (
+    'rate(edgeddl_step_phase_seconds_sum{run=~"$run", phase="allreduce_wait"}[$__rate_interval])'
+)
+BUCKETS = (
+    'sum by (run, le) (rate(edgeddl_bucket_allreduce_seconds_bucket{run=~"$run"}'
+    "[$__rate_interval]))"
+)
+SENT = 'rate(edgeddl_sent_bytes_total{run=~"$run", host=~"$node"}[$__rate_interval])'
+# Without those that lead to no other machine.
+WIRE = (
+    "rate(node_network_transmit_bytes_total"
+    '{host=~"$node", device!~"lo|veth.*|br-.*|docker.*"}[$__rate_interval])'
+)
+
+TIME = Row(
+    "Time",
+    (
+        graph(
+            "Where a step's time goes",
+            "Parts of a step, mean of all ranks. allreduce_wait is what communication costs: the"
+            " rest of it is hidden behind backward. data should be near nothing.",
+            "percentunit",
+            Query(
+                f"sum by (phase) ({PHASE_TIME}) / ignoring (phase) group_left () sum({STEP_TIME})",
+                "{{phase}}",
+            ),
+            stacked=True,
+            lowest=0,
+            highest=1,
+        ),
+        graph(
+            "Waiting by rank",
+            "Part of a step that each rank waits for sums of gradients. Who waits least is the one"
+            " the others wait for.",
+            "percentunit",
+            Query(
+                f"sum by (run, rank, host) ({WAIT_TIME}) / sum by (run, rank, host) ({STEP_TIME})",
+                "rank {{rank}} {{host}}",
+            ),
+            lowest=0,
+            highest=1,
+        ),
+        graph(
+            "Waiting for slower ranks",
+            "Part of the time in which a rank was done and a slower one was not. This is no matter"
+            " of the network: look at the slow board, or train with --balance auto.",
+            "percentunit",
+            Query(
+                "sum by (run, rank, host) (rate("
+                'edgeddl_straggler_wait_seconds_total{run=~"$run"}[$__rate_interval]))',
+                "rank {{rank}} {{host}}",
+            ),
+            lowest=0,
+            highest=1,
+        ),
+        graph(
+            "Working time of a step by rank",
+            "Without waiting. The highest line is the slowest board, which gives the pace.",
+            "s",
+            Query('edgeddl_cluster_rank_busy_seconds{run=~"$run"}', "rank {{rank}} {{host}}"),
+            width=12,
+            lowest=0,
+        ),
+        graph(
+            "All-reduce of a bucket",
+            "Time to sum one bucket of gradients over all ranks: half of them are faster than the"
+            " first line, 19 of 20 than the second.",
+            "s",
+            Query(f"histogram_quantile(0.5, {BUCKETS})", "{{run}} median"),
+            Query(f"histogram_quantile(0.95, {BUCKETS})", "{{run}} slow"),
+            width=12,
+            lowest=0,
+        ),
+    ),
+)
+
+BYTES = Row(
+    "Bytes",
+    (
+        graph(
+            "Bandwidth against line rate",
+            "Bytes that each board sends for gradients, all that its network cards send, and what"
+            " they could. Ranks on one host talk through its memory: their bytes are not on the"
+            " wire.",
+            "Bps",
+            Query(f"sum by (host) ({SENT})", "{{host}} gradients"),
+            Query(f"sum by (host) ({WIRE})", "{{host}} on the wire"),
+            Query(
+                'max by (host) (edgeddl_node_link_bytes_per_second{host=~"$node"})',
+                "{{host}} line rate",
+            ),
+            width=16,
+            lowest=0,
+        ),
+        number(
+            "Sent per step",
+            "Bytes that a rank sends for gradients in one step.",
+            "bytes",
+            Query(
+                f"sum by (run) ({SENT}) / sum by (run)"
+                ' (rate(edgeddl_steps_total{run=~"$run", host=~"$node"}[$__rate_interval]))',
+                "{{run}}",
+            ),
+            lowest=0,
+        ),
+        number(
+            "Compression",
+            "How many times smaller gradients travel than they are: 1 without, 2 with --compression"
+            " fp16.",
+            "suffix: x",
+            Query('max by (run) (edgeddl_compression_ratio{run=~"$run"})', "{{run}}"),
+            lowest=0,
+        ),
+    ),
+)
+
+COMMUNICATION = Dashboard(
+    "communication",
+    "Communication",
+    "Where the time of a step goes, who waits for whom, and what the links carry.",
+    (RUN, NODE),
+    (TIME, BYTES),
+)
