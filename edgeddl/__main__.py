@@ -13,6 +13,7 @@ from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.measure import allreduce as allreduce_bench
+from edgeddl.metrics import exporter
 from edgeddl.report import command as report_command
 from edgeddl.table import render_facts
 
@@ -56,6 +57,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     allreduce_bench.add_arguments(allreduce)
     allreduce.set_defaults(run=allreduce_bench.run)
+    service = commands.add_parser(
+        "exporter",
+        help="serve this machine's temperature, clock, throttling and power to Prometheus",
+        description="Serves /metrics until SIGTERM or Ctrl-C. What this machine has no sensor for"
+        " is absent. Training serves its own: python -m edgeddl.train --metrics-port N.",
+    )
+    exporter.add_arguments(service)
+    service.set_defaults(run=exporter.run)
     report = commands.add_parser("report", help="a page of plots of runs, or their numbers")
     report_command.add_arguments(report)
     report.set_defaults(run=report_command.run)

@@ -24,7 +24,15 @@ ScheduleKind = Literal["constant", "cosine", "step", "one-cycle"]
 ScalingRule = Literal["linear", "none"]
 
 # Each rank's own business; everything else must be the same on all ranks.
-LOCAL_OPTIONS = ("data_dir", "threads", "run_dir", "summary", "progress", "resume")
+LOCAL_OPTIONS = (
+    "data_dir",
+    "threads",
+    "run_dir",
+    "summary",
+    "progress",
+    "resume",
+    "metrics_address",
+)
 
 # A run takes the same course whatever these are.
 COURSE_NEUTRAL_OPTIONS = (
@@ -36,6 +44,7 @@ COURSE_NEUTRAL_OPTIONS = (
     "stall_timeout_seconds",
     "timeline",
     "timeline_steps",
+    "metrics_port",
 )
 
 
@@ -43,6 +52,22 @@ def data_folder(data_dir: Path | None) -> Path | None:
     """Where data sets are: as --data-dir says, else $EDGEDDL_DATA; None leaves it to the data."""
     environment = os.environ.get("EDGEDDL_DATA")
     return data_dir or (Path(environment) if environment else None)
+
+
+def state_folder() -> Path:
+    """Where results that outlive a run are: $EDGEDDL_STATE, else the user's folder for state."""
+    if environment := os.environ.get("EDGEDDL_STATE"):
+        return Path(environment)
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local/state") / "edgeddl"
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def metrics_address(option: str | None) -> str:
+    """Where exporters listen: as an option says, else $EDGEDDL_METRICS_ADDRESS, else loopback."""
+    return option or os.environ.get("EDGEDDL_METRICS_ADDRESS") or LOOPBACK
 
 
 # Whose kernels compute; auto: the native ones, or NumPy's where there are none.
@@ -102,6 +127,12 @@ def _path(text: str) -> Path:
     if not text:  # an unset shell variable; Path would take it for the current folder
         raise ValueError("expected a path")
     return Path(text)
+
+
+def _address(text: str) -> str:
+    if not text:  # sockets would take it for all addresses
+        raise ValueError("expected an address, or a network such as 10.42.0.0/24")
+    return text
 
 
 def _fractions(value: Any) -> tuple[float, ...]:
@@ -305,6 +336,21 @@ class TrainConfig:
         RUN,
         "progress on rank 0: bar on a terminal, lines elsewhere (auto)",
         choices=("auto", "bar", "lines", "none"),
+    )
+    metrics_port: int | None = _option(
+        None,
+        RUN,
+        "serve metrics, and on rank 0 a live page; a rank's port is N + its number on its host"
+        " (default: off)",
+        **_COUNT,
+    )
+    metrics_address: str | None = _option(
+        None,
+        RUN,
+        "address to serve them on, or a network such as 10.42.0.0/24: each host's address in it"
+        " (default: $EDGEDDL_METRICS_ADDRESS, then 127.0.0.1)",
+        type=_address,
+        metavar="ADDRESS",
     )
 
     def __post_init__(self) -> None:

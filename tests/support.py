@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,3 +85,12 @@ def mpirun(
             output, errors = job.communicate()
             pytest.fail(f"not ended after {timeout} s: {job.args!r}\n{output}\n{errors}")
     return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
+
+
+def check_with_promtool(metrics: bytes) -> None:
+    """Have Prometheus' own tool look at metrics, where it is installed."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not there: apt install prometheus")
+    command = ["promtool", "check", "metrics"]
+    checked = subprocess.run(command, input=metrics, capture_output=True, timeout=60)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

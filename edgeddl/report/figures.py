@@ -52,6 +52,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.titlesize": 10,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": INK,
     "grid.alpha": 0.12,
     "text.color": INK,

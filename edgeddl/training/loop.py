@@ -32,6 +32,7 @@ class StepReport:
     phase_seconds: dict[str, float]
     ranks: tuple[RankStep, ...]
     learning_rate: float
+    own_images: int
 
     @property
     def busy_seconds(self) -> tuple[float, ...]:
@@ -131,6 +132,7 @@ class TrainingLoop:
                 clock.phase_seconds,
                 result.ranks,
                 rate,
+                batch.own_images,
             )
             for extension in self._extensions:
                 extension.on_step(report)

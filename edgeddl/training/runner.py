@@ -29,6 +29,7 @@ from edgeddl.training.evaluator import evaluate
 from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.events import recording_events
+from edgeddl.training.extensions.metering import Metering, metering
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.extensions.timeline import RecordedSum, Timeline
 from edgeddl.training.forecast import choose_allreduce, make_forecast
@@ -84,13 +85,15 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
         run.snapshots, store, config.checkpoint_every, first_step=run.state.step
     )
     with (
-        closing(_make_reducer(run, timeline)) as reducer,
+        metering(run, local_steps, checkpointing) as meter,
+        closing(_make_reducer(run, timeline, meter)) as reducer,
         closing(VitalsSampler()) as vitals,
         make_loader(run) as loader,
         recording_events(run, ranks, checkpointing) as events,
     ):
         watching = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
-        extensions = [*([timeline] if timeline else []), *watching, *([events] if events else [])]
+        watching += [extension for extension in (events, meter) if extension]
+        extensions = [*([timeline] if timeline else []), *watching]
         updater = _make_updater(run, reducer, local_steps, vitals)
         loop = _make_loop(run, updater, loader, extensions, stop, timeline)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
@@ -115,8 +118,9 @@ def _make_timeline(run: PreparedRun) -> Timeline | None:
     return Timeline(config.timeline, config.timeline_steps, run.communicator, run.model)
 
 
-def _make_reducer(run: PreparedRun, timeline: Timeline | None) -> Reducer:
+def _make_reducer(run: PreparedRun, timeline: Timeline | None, meter: Metering | None) -> Reducer:
     bucket_sum = RecordedSum(run.bucket_sum, timeline) if timeline else run.bucket_sum
+    bucket_sum = meter.timed(bucket_sum) if meter else bucket_sum
     if run.config.communicator == "naive":
         return NaiveReducer(run.communicator, run.arena, bucket_sum)
     return BucketReducer(run.communicator, run.arena, named_parameters(run.model), bucket_sum)

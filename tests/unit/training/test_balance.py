@@ -140,7 +140,7 @@ def test_the_last_step_of_an_epoch_is_no_measure(last_step: int, changed: bool) 
     for _ in range(30):
         for images, before in ((16, (1.0, 9.0)), (last_step, (1.0, 1.0))):
             ranks = tuple(RankStep(seconds=seconds) for seconds in before)
-            balancing.on_step(StepReport(RunState(), 0.0, images, 1.0, {}, ranks, 0.1))
+            balancing.on_step(StepReport(RunState(), 0.0, images, 1.0, {}, ranks, 0.1, 8))
     assert bool(changes) == changed
 
 
