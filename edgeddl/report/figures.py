@@ -158,7 +158,7 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
         steps = [step for step, _ in points]
         loss.plot(steps, [value for _, value in points], color=colour, alpha=0.3, linewidth=0.8)
         loss.plot(steps, smoothed([v for _, v in points]), color=colour, label=run.name)
-        evaluated = [epoch for epoch in run.epochs if epoch.get("accuracy") is not None]
+        evaluated = [epoch for epoch in run.epochs if epoch["accuracy"] is not None]
         percents = [100 * epoch["accuracy"] for epoch in evaluated]
         accuracy.plot([e["step"] for e in evaluated], percents, "o-", color=colour, markersize=4)
         rates = [steps.learning_rate for steps in run.steps]

@@ -75,7 +75,7 @@ def _complaint(run: Run) -> str:
     """What is wrong with a run, if something is."""
     lines = []
     if run.status == "failed" and run.end is not None:
-        lines.append(f"{run.name} failed: {run.end.get('error')}")
+        lines.append(f"{run.name} failed: {run.end['error']}")
     if run.damaged_lines:
         lines.append(f"{run.name}: {run.damaged_lines} damaged lines were passed over")
     return "".join(f'<p class="error">{escape(line)}</p>' for line in lines)

@@ -21,7 +21,7 @@ def describe_run(run: Run) -> Json:
         "name": run.name,
         "path": str(run.path),
         "status": run.status,
-        "error": run.end.get("error") if run.end else None,
+        "error": run.end["error"] if run.end else None,
         "last_event": _iso(run.last_time),
         "starts": [{"time": _iso(start["time"]), "step": start["step"]} for start in run.starts],
         "damaged_lines": run.damaged_lines,
@@ -30,24 +30,21 @@ def describe_run(run: Run) -> Json:
         "ranks": [rank | own for rank, own in zip(run.ranks, rank_results(run), strict=True)],
         "results": results(run),
         "losses": losses(run),
-        "epochs": [
-            {name: epoch.get(name) for name in ("epoch", "step", "loss", "test_loss", "accuracy")}
-            for epoch in run.epochs
-        ],
+        "epochs": run.epochs,
         "steps": [_describe_steps(steps) for steps in run.steps],
     }
 
 
 def results(run: Run) -> Json:
-    accuracies = [epoch["accuracy"] for epoch in run.epochs if epoch.get("accuracy") is not None]
-    end = run.end or {}
+    accuracies = [epoch["accuracy"] for epoch in run.epochs if epoch["accuracy"] is not None]
+    last_accuracy = accuracies[-1] if accuracies else None
     known = [loss for _, loss in losses(run)]
     return {
         "steps": run.steps[-1].step if run.steps else run.starts[-1]["step"],
         "total_steps": run.starts[-1].get("total_steps"),
         "seconds": run.steps[-1].elapsed if run.steps else 0.0,
         "last_loss": known[-1] if known else None,
-        "accuracy": end.get("final_accuracy", accuracies[-1] if accuracies else None),
+        "accuracy": run.end["final_accuracy"] if run.end else last_accuracy,
         "best_accuracy": max(accuracies, default=None),
         "images_per_second": throughput(run.measured),
         "scaling_efficiency": efficiency(run.measured),
@@ -78,9 +75,8 @@ def _rank_result(parts: Sequence[Json]) -> Json:
 def losses(run: Run) -> list[tuple[int, float]]:
     """Step and loss."""
     return [
-        (first + index, loss)
+        (steps.first_step + index, loss)
         for steps in run.steps
-        for first in (steps.step - len(steps.losses) + 1,)
         for index, loss in enumerate(steps.losses)
         if math.isfinite(loss)
     ]

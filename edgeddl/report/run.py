@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,8 @@ FORMAT = 1
 # The first steps after a start pay for what is done once; means leave them out.
 WARM_UP_STEPS = 2
 Json = dict[str, Any]
+# Beyond these a file is damaged, whatever it says.
+LARGEST, END_OF_TIME = 1e18, 1e11
 NUMBERS = ("seconds", "data", "forward", "backward", "allreduce_wait", "update", "images")
 VITALS = ("memory_bytes", "temperature_celsius", "clock_hertz", "throttling")
 
@@ -36,6 +39,10 @@ class Steps:
     warm_up: bool
     told: int
     ranks: list[Json]
+
+    @property
+    def first_step(self) -> int:
+        return self.step - len(self.losses) + 1
 
     @property
     def seconds(self) -> float:
@@ -121,7 +128,7 @@ def read_run(path: Path, name: str | None = None) -> Run:
     for line in lines:
         try:
             _take_line(run, line)
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             run.damaged_lines += bool(line.strip("\0 "))
     run.damaged_lines += bool(unfinished) and run.end is not None
     if not run.starts:
@@ -149,7 +156,9 @@ def _read_text(path: Path) -> str:
 
 def _take_line(run: Run, line: str) -> None:
     event = json.loads(line)
-    kind, now = event["event"], float(event["time"])
+    kind, now = event["event"], _number(event["time"])
+    if not 0 <= now < END_OF_TIME:
+        raise ValueError("not a time")
     if kind != "start" and not run.starts:
         raise ValueError("a run begins with its start")
     take = _TAKE.get(kind)
@@ -164,42 +173,65 @@ def _take_start(run: Run, event: Json) -> None:
             f"{run.path} was written by another version of edgeddl (format {event['format']})",
             hint="use the edgeddl that made it",
         )
-    step, now = int(event["step"]), float(event["time"])
+    step = int(_number(event["step"]))
     options, ranks = dict(event["options"]), [dict(rank) for rank in event["ranks"]]
-    run.steps = [steps for steps in run.steps if steps.step <= step]
+    run.steps = [_until(steps, step) for steps in run.steps if steps.first_step <= step]
     run.epochs = [epoch for epoch in run.epochs if epoch["step"] <= step]
     elapsed = run.steps[-1].elapsed if run.steps else 0.0
-    checked = {"step": step, "time": now, "options": options, "ranks": ranks, "elapsed": elapsed}
+    checked = {"step": step, "options": options, "ranks": ranks, "elapsed": elapsed}
     run.starts.append(event | checked)
     run.end = None
+
+
+def _until(steps: Steps, step: int) -> Steps:
+    """Those up to this one; what ranks told is of all of them, and no use for some."""
+    if steps.step <= step:
+        return steps
+    kept = steps.losses[: step - steps.first_step + 1]
+    return replace(steps, step=step, losses=kept, told=0, ranks=[])
 
 
 def _take_steps(run: Run, event: Json) -> None:
     start = run.starts[-1]
     run.steps.append(
         Steps(
-            step=int(event["step"]),
-            losses=[float("nan") if loss is None else float(loss) for loss in event["losses"]],
-            learning_rate=float(event["learning_rate"]),
+            step=int(_number(event["step"])),
+            losses=[math.nan if loss is None else float(loss) for loss in event["losses"]],
+            learning_rate=_number(event["learning_rate"]),
             elapsed=start["elapsed"] + event["time"] - start["time"],
             warm_up=event["step"] - len(event["losses"]) < start["step"] + WARM_UP_STEPS,
-            told=int(event["told_steps"]),
+            told=int(_number(event["told_steps"])),
             ranks=[_checked_rank(rank) for rank in event["ranks"]],
         )
     )
 
 
 def _checked_rank(rank: Json) -> Json:
-    numbers = {name: float(rank[name]) for name in NUMBERS}
-    return numbers | {name: None if rank[name] is None else float(rank[name]) for name in VITALS}
+    numbers = {name: _number(rank[name]) for name in NUMBERS}
+    return numbers | {name: _number_or_none(rank[name]) for name in VITALS}
+
+
+def _number(value: Any) -> float:
+    """Where a number is needed, a number of a size that can be reckoned with."""
+    if not isinstance(value, int | float) or not abs(value) < LARGEST:
+        raise ValueError("not a number")
+    return value
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else _number(value)
 
 
 def _take_epoch(run: Run, event: Json) -> None:
-    run.epochs.append({**event, "step": int(event["step"]), "epoch": int(event["epoch"])})
+    values = {name: _number_or_none(event.get(name)) for name in ("loss", "test_loss", "accuracy")}
+    epoch, step = int(_number(event["epoch"])), int(_number(event["step"]))
+    run.epochs.append(values | {"epoch": epoch, "step": step})
 
 
 def _take_end(run: Run, event: Json) -> None:
-    run.end = {**event, "outcome": str(event["outcome"])}
+    accuracy = _number_or_none(event.get("final_accuracy"))
+    error = None if event.get("error") is None else str(event["error"])
+    run.end = {"outcome": str(event["outcome"]), "final_accuracy": accuracy, "error": error}
 
 
 _TAKE: dict[str, Callable[[Run, Json], None]] = {

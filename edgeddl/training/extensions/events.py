@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeddl import kernels, machine
+from edgeddl.errors import EdgeddlError
 from edgeddl.line_file import LineFile
 from edgeddl.log import logger
 from edgeddl.training.clock import Stopwatch
@@ -99,7 +100,9 @@ class RunEvents:
 
     def fail(self, error: BaseException) -> None:
         self._write_steps()
-        self._write("end", outcome="failed", error=f"{type(error).__name__}: {error}")
+        known = isinstance(error, EdgeddlError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        self._write("end", outcome="failed", error=text)
         self._file.close()
 
     def _is_time_for_a_line(self) -> bool:
