@@ -1,4 +1,4 @@
-"""python -m edgeddl: what this machine has, data sets, benchmarks. Training is edgeddl.train."""
+"""python -m edgeddl: this machine, data sets, benchmarks, reports. Training is edgeddl.train."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.measure import allreduce as allreduce_bench
 from edgeddl.measure import exporter as exporter_bench
 from edgeddl.metrics import exporter
+from edgeddl.report import command as report_command
 from edgeddl.table import render_facts
 
 
@@ -68,6 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     exporter.add_arguments(service)
     service.set_defaults(run=exporter.run)
+    report = commands.add_parser("report", help="a page of plots of runs, or their numbers")
+    report_command.add_arguments(report)
+    report.set_defaults(run=report_command.run)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -64,9 +65,9 @@ def run_training(
     with log.recording(_log_path(run)) as log_file:
         choose_allreduce(run)
         forecast = make_forecast(run)
+        banner = render_banner(run, ranks, forecast)
+        log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
         if run.folder is not None:
-            banner = render_banner(run, ranks, forecast)
-            log_file.append(banner)
             log.say(banner)
         return _train(run, ranks, stop or StopRequest())
 

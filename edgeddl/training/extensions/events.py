@@ -4,7 +4,8 @@ Each line has an `event` and its `time` (seconds since 1970):
 
     start        options, versions, ranks with host, cpu and threads, the step it starts from
     steps        losses, learning rate, and of each rank the sums of times and images, its memory
-                 and its host's sensors; a line a second, or a step where steps take longer
+                 and its host's sensors; a line a second, or a step where steps take longer, and
+                 fewer as time goes on: a day makes some thousands
     epoch        mean loss, test loss and accuracy
     balance      new shares of a step
     checkpoint   the step that is now on the disk
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeddl import kernels, machine
+from edgeddl.errors import EdgeddlError
 from edgeddl.line_file import LineFile
 from edgeddl.log import logger
 from edgeddl.training.clock import Stopwatch
@@ -35,6 +37,8 @@ from edgeddl.training.telemetry import RankStep, Vitals
 
 FORMAT = 1
 LINE_EVERY_SECONDS = 1.0
+# Later on, a line stands for this part of the time since the start.
+LINE_EVERY_PART = 1 / 2000
 
 
 class RunEvents:
@@ -49,7 +53,7 @@ class RunEvents:
         self._losses: list[float] = []  # of steps that no line has yet
         self._ranks: list[list[RankStep]] = []  # by step, what ranks told of these
         self._step, self._learning_rate = state.step, 0.0  # of the last of them
-        self._last_line = time.monotonic()
+        self._started = self._last_line = time.monotonic()
 
     def start(self, run: PreparedRun, ranks: Sequence[tuple[str, str, int]]) -> None:
         """`ranks`: host, cpu and threads of each."""
@@ -96,11 +100,15 @@ class RunEvents:
 
     def fail(self, error: BaseException) -> None:
         self._write_steps()
-        self._write("end", outcome="failed", error=f"{type(error).__name__}: {error}")
+        known = isinstance(error, EdgeddlError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        self._write("end", outcome="failed", error=text)
         self._file.close()
 
     def _is_time_for_a_line(self) -> bool:
-        return time.monotonic() - self._last_line >= LINE_EVERY_SECONDS
+        now = time.monotonic()
+        interval = max(LINE_EVERY_SECONDS, LINE_EVERY_PART * (now - self._started))
+        return now - self._last_line >= interval
 
     def _write_steps(self) -> None:
         """The steps so far; at the end the last one is among them, of which nobody has told."""
