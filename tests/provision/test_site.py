@@ -1,6 +1,6 @@
 """The real thing: site.yml on two freshly booted machines, and everything that follows from it.
 
-The tests build on each other, in this order, as a user's days do. ./scripts/test-provision runs them.
+The tests build on each other, in this order, as a user's days do.
 """
 
 from __future__ import annotations
@@ -162,9 +162,8 @@ def test_reset_leaves_nothing(boards: Boards) -> None:
     for number in range(1, NODES + 1):
         find = ("find", "/", "-xdev", "(", "-name", "proc", "-o", "-name", "sys", ")", "-prune")
         assert boards.on(number, *find, "-o", "-iname", "*edgeddl*", "-print") == ""
-        assert (
-            boards("exec", boards.node(number), "--", "grep", "-r", "edgeddl", "/etc").stdout == ""
-        )
+        mentions = boards("exec", boards.node(number), "--", "grep", "-r", "edgeddl", "/etc")
+        assert mentions.stdout == ""
         keys = boards.on(number, "cat", f"/home/{USER}/.ssh/authorized_keys")
         assert len(keys.splitlines()) == 1  # the one by which we are here
         assert "127.0.1.1" in boards.on(number, "cat", "/etc/hosts")
