@@ -83,6 +83,14 @@ def metrics_address(option: str | None) -> str:
     return option or os.environ.get("EDGEDDL_METRICS_ADDRESS") or "127.0.0.1"
 
 
+def metrics_port(option: int | None) -> int | None:
+    """First port of ranks' metrics: by the option, else $EDGEDDL_METRICS_PORT; None: no metrics."""
+    text = os.environ.get("EDGEDDL_METRICS_PORT") or "0"
+    if option is None and not text.isdecimal():
+        raise ConfigError(f"EDGEDDL_METRICS_PORT must be a whole number, not {text!r}")
+    return (int(text) if option is None else option) or None
+
+
 def _from_environment(name: str, choices: tuple[str, ...]) -> str | None:
     value = os.environ.get(name) or None
     if value is not None and value not in choices:
@@ -337,9 +345,10 @@ class TrainConfig:
     metrics_port: int | None = _option(
         None,
         RUN,
-        "serve metrics, and on rank 0 a live page; a rank's port is N + its number on its host"
-        " (default: off)",
-        **_COUNT,
+        "serve metrics, and on rank 0 a live page; a rank's port is N + its number on its host;"
+        " 0: off (default: $EDGEDDL_METRICS_PORT, then off)",
+        type=_number(int, 0),
+        metavar="N",
     )
     metrics_address: str | None = _option(
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
@@ -96,6 +97,14 @@ class SleepyNet(TinyNet):
         if chainer.config.enable_backprop and os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
             time.sleep(0.02 * len(x))
         return super().forward(x)
+
+
+class DivergingNet(TinyNet):
+    """Finite until the file $TEST_DIVERGES is there."""
+
+    def forward(self, x: Any) -> Any:
+        factor = math.inf if os.path.exists(os.environ["TEST_DIVERGES"]) else 1.0
+        return super().forward(x) * np.float32(factor)
 
 
 def make_sequential(classes: int = 10) -> Any:

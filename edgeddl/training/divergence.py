@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.errors import EdgeddlError
+from edgeddl.errors import DivergenceError
 
 
 def check_finite(what: str, values: float | np.ndarray, step: int) -> None:
@@ -12,9 +12,7 @@ def check_finite(what: str, values: float | np.ndarray, step: int) -> None:
     if np.isfinite(values).all():
         return
     found = values if isinstance(values, float) else "not finite"
-    error = EdgeddlError(
+    raise DivergenceError(
         f"the {what} is {found} at step {step}: training has diverged",
         hint="lower --lr or lengthen --warmup-epochs, and go on from an earlier checkpoint",
     )
-    error.on_all_ranks = True
-    raise error

@@ -103,6 +103,8 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
             summary = _summarise(run, loop, bytes_sent, ranks[run.communicator.rank][2])
         if events is not None:
             events.end(summary)
+        if meter is not None and not loop.stopped:  # whoever stops it does not want to wait
+            meter.await_last_scrape()
     exit_code = exit_code_after_stop() if loop.stopped else 0
     if run.folder is not None:
         _publish(run, run.folder, summary)

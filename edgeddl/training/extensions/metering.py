@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ from edgeddl.comm.agreement import together
 from edgeddl.comm.bucket import ITEM_BYTES, Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
-from edgeddl.config import metrics_address
+from edgeddl.config import metrics_address, metrics_port
+from edgeddl.errors import DivergenceError
 from edgeddl.log import logger
 from edgeddl.metrics import names
 from edgeddl.metrics.instruments import CONTENT_TYPE, Instruments
 from edgeddl.metrics.listening import listen
+from edgeddl.metrics.scrapes import Scrapes
 from edgeddl.metrics.server import Answer, MetricsServer, Pages
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.live_page import LivePage
@@ -35,18 +38,24 @@ def metering(
 ) -> Iterator[Metering | None]:
     """Serve on every rank within this block, or end with one message; None without --metrics-port.
 
-    Collective.
+    Collective; rank 0, on the board where the run was started, says for all which port it is.
     """
-    if run.config.metrics_port is None:
+    own = together(run.communicator, lambda: metrics_port(run.config.metrics_port))
+    port = run.communicator.allgather(own)[0]
+    if port is None:
         yield None
         return
     meter = Metering(run, local_steps, checkpointing)
     try:
-        server = together(run.communicator, meter.serve)
+        server = together(run.communicator, lambda: meter.serve(port))
         if run.communicator.rank == 0:
             place = f"http://{server.address}:{server.port}"
             logger.info("live page: %s/  metrics: %s/metrics", place, place)
         yield meter
+    except DivergenceError:
+        meter.tell_divergence()
+        meter.await_last_scrape()
+        raise
     finally:
         meter.close()
 
@@ -84,21 +93,28 @@ class Metering:
         self._recent = RecentSteps()
         self._page = LivePage(name, communicator.hosts) if communicator.rank == 0 else None
         self._server: MetricsServer | None = None
+        self._scrapes = Scrapes()
         self._tell_constants(run)
         self._tell_evaluation(run.state)
 
-    def serve(self) -> MetricsServer:
+    def serve(self, first_port: int) -> MetricsServer:
         """Listen on this rank's port."""
-        communicator, config = self._communicator, self._config
-        assert config.metrics_port is not None
+        communicator = self._communicator
         listener = listen(
-            metrics_address(config.metrics_address),
-            config.metrics_port + local_rank(communicator),
+            metrics_address(self._config.metrics_address),
+            first_port + local_rank(communicator),
             option="--metrics-port",
             who=f"rank {communicator.rank}'s metrics",
         )
         self._server = MetricsServer(listener, self._pages())
         return self._server
+
+    def tell_divergence(self) -> None:
+        self._instruments.set(names.LOSS, math.nan)
+
+    def await_last_scrape(self) -> None:
+        """Let Prometheus, if it is there, have what the last steps and the evaluation brought."""
+        self._scrapes.await_last()
 
     def close(self) -> None:
         if self._server is not None:
@@ -137,8 +153,12 @@ class Metering:
             self._follow_checkpoint_age()
 
     def _pages(self) -> Pages:
-        metrics = {"/metrics": lambda: Answer(self._instruments.render(), CONTENT_TYPE)}
+        metrics = {"/metrics": self._render_metrics}
         return metrics | (self._page.pages() if self._page else {})
+
+    def _render_metrics(self) -> Answer:
+        self._scrapes.count()
+        return Answer(self._instruments.render(), CONTENT_TYPE)
 
     def _tell_constants(self, run: PreparedRun) -> None:
         tell, versions = self._instruments, machine.versions()
