@@ -95,6 +95,11 @@ def _add_writers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser("targets", help=text)
     command.add_argument("--inventory", type=Path, metavar="FILE", required=True)
     command.set_defaults(run=print_targets)
+    text = "print Grafana's data source and provider of dashboards, for a Grafana of your own"
+    command = commands.add_parser("provisioning", help=text)
+    command.add_argument("--prometheus-url", metavar="URL", required=True)
+    command.add_argument("--dashboards", type=Path, metavar="DIR", default=grafana.DASHBOARDS)
+    command.set_defaults(run=print_provisioning)
     text = "write dashboards/*.json anew, after a change in views/"
     commands.add_parser("dashboards", help=text).set_defaults(run=write_dashboards)
 
@@ -152,6 +157,10 @@ def render_services(monitoring: Monitoring) -> str:
 
 def print_targets(options: argparse.Namespace) -> None:
     print(targets.render(targets.of_cluster(read_inventory(options.inventory))), end="")
+
+
+def print_provisioning(options: argparse.Namespace) -> None:
+    print(json.dumps(grafana.provisioning(options.prometheus_url, options.dashboards), indent=1))
 
 
 def write_dashboards(_: argparse.Namespace) -> None:

@@ -48,16 +48,15 @@ def dashboards(folder: Path) -> dict[str, Any]:
     }
 
 
+def provisioning(prometheus_url: str, folder: Path = DASHBOARDS) -> dict[str, Any]:
+    """By the folder of Grafana's provisioning that each is for."""
+    return {"datasources": datasource(prometheus_url), "dashboards": dashboards(folder)}
+
+
 def write_provisioning(folder: Path, prometheus_url: str) -> None:
-    """JSON, which YAML contains."""
-    files = {
-        "datasources/edgeddl.yml": datasource(prometheus_url),
-        "dashboards/edgeddl.yml": dashboards(DASHBOARDS),
-    }
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    for kind, content in provisioning(prometheus_url).items():
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        (folder / kind / "edgeddl.yml").write_text(json.dumps(content, indent=1) + "\n")  # is YAML
 
 
 def environment(folder: Path, address: str, port: int, password_file: Path) -> dict[str, str]:
