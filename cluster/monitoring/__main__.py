@@ -143,8 +143,9 @@ def print_status(options: argparse.Namespace) -> None:
         return
     print(render_services(monitoring))
     if found:
-        rows = [[target[name] for name in ("host", "job", "address", "state")] for target in found]
-        print(f"\n{render_table(('host', 'job', 'address', 'state'), rows)}")
+        columns = ("host", "job", "address", "state")
+        rows = [[target[name] for name in columns] for target in found]
+        print(f"\n{render_table(columns, rows)}\n\nranks are up while a run goes on")
 
 
 def render_services(monitoring: Monitoring) -> str:

@@ -92,16 +92,17 @@ class Monitoring:
             raise ClusterError(
                 f"{prometheus.url} does not answer: {error}", hint=f"see {prometheus.log}"
             ) from None
-        return [
+        answers = [
             {
-                "job": target["labels"]["job"],
                 "host": target["labels"]["host"],
+                "job": target["labels"]["job"],
                 "address": target["labels"]["instance"],
                 "state": target["health"],
                 "error": target["lastError"],
             }
             for target in found
         ]
+        return sorted(answers, key=lambda target: (target["host"], target["address"]))
 
     def _check_unmoved(self, places: Places) -> None:
         if not any(service.pid for service in self.services()[:2]) or self._read_places() == places:

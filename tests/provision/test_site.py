@@ -6,16 +6,24 @@ The tests build on each other, in this order, as a user's days do.
 from __future__ import annotations
 
 import hashlib
+import json
+import shlex
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 
 from cluster.emulate.inventory import default_path
+from cluster.inventory_file import read_inventory
 from tests.cluster.conftest import NUMBER, reason_to_skip
 from tests.cluster.emulator import Emulator
+from tests.provision.grafana_package import build as build_grafana_package
 from tests.provision.playbook import Outcome, play, site
 from tests.support import REPOSITORY
 
@@ -34,14 +42,30 @@ class Boards(Emulator):
 
     def login(self, number: int, command: str) -> subprocess.CompletedProcess[str]:
         """What the user gets who logs in by ssh and types that."""
-        config = f"/var/lib/edgeddl/clusters/{self.name}/ssh_config"
         return subprocess.run(
-            ["ssh", "-F", config, "-o", f"User={USER}", self.node(number), "bash", "-l"],
+            [*self._ssh(number), "bash", "-l"],
             input=command,
             capture_output=True,
             text=True,
             timeout=600,
         )
+
+    def start_login(self, number: int, command: str) -> subprocess.Popen[str]:
+        """The same, going on."""
+        return subprocess.Popen(
+            [*self._ssh(number), "bash", "-lc", shlex.quote(command)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def address(self, number: int) -> str:
+        return read_inventory(default_path(self.name)).hosts[number - 1].address
+
+    def _ssh(self, number: int) -> list[str]:
+        config = f"/var/lib/edgeddl/clusters/{self.name}/ssh_config"
+        return ["ssh", "-F", config, "-o", f"User={USER}", self.node(number)]
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +172,79 @@ def test_data_goes_to_the_head_and_from_there_to_the_others(boards: Boards, tmp_
     assert boards.on(2, "sha256sum", copy).startswith(digest)
     again = boards.play("site", "--tags", "python_env,data", data_sha256=digest, **settings)
     assert again.total("changed") == 0, again.output
+
+
+def test_boards_and_runs_are_watched(boards: Boards) -> None:
+    checked = boards.play("monitoring", "--check")
+    assert checked.code == 0, checked.output
+    first = boards.play("monitoring")
+    assert first.code == 0, first.output
+    assert "Grafana is left out" in first.output or "Grafana is at" in first.output
+    second = boards.play("monitoring")
+    assert second.code == 0 and second.total("changed") == 0, second.output
+    for job in ("node", "machine"):
+        assert len(_wait_for(boards, f'up{{job="{job}"}} == 1', NODES)) == NODES
+
+
+def test_what_watches_listens_in_the_clusters_network_only(boards: Boards) -> None:
+    for number in range(1, NODES + 1):
+        lines = boards.on(number, "ss", "-ltnH").splitlines()
+        places = [line.split()[3].rpartition(":") for line in lines]
+        watching = {
+            (address, port) for address, _, port in places if port in ("9090", "9100", "9835")
+        }
+        assert {address for address, _ in watching} == {boards.address(number)}
+        assert len(watching) == (3 if number == 1 else 2)
+
+
+def test_ranks_are_watched_without_an_option(boards: Boards) -> None:
+    job = boards.start_login(
+        1,
+        "cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train --dataset shapes"
+        " --model resnet9 --limit-train 64 --limit-test 16 --epochs 10000 --batch-size 4",
+    )
+    try:
+        found = _wait_for(boards, "edgeddl_step > 2", NODES)
+        assert {series["metric"]["host"] for series in found} == {
+            boards.node(number) for number in range(1, NODES + 1)
+        }
+        assert _wait_for(boards, "run:edgeddl_samples:rate1m > 0", 1)
+    finally:
+        boards.login(1, "pkill -INT -f bin/mpirun")
+        job.communicate(timeout=300)
+
+
+def _wait_for(boards: Boards, query: str, count: int) -> list[dict[str, Any]]:
+    """What the head's Prometheus answers, as soon as there are so many series."""
+    place = f"http://{boards.address(1)}:9090/api/v1/query?{urlencode({'query': query})}"
+    deadline = time.monotonic() + 300
+    while True:
+        with urlopen(place, timeout=30) as answer:
+            found = json.load(answer)["data"]["result"]
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline, f"{query}: {found}"
+        time.sleep(1)
+
+
+def test_grafana_gets_its_settings_and_a_password_of_its_own(
+    boards: Boards, tmp_path: Path
+) -> None:
+    package, digest = build_grafana_package(tmp_path)
+    given = {"grafana_package": str(package)}
+    wrong = boards.play("monitoring", **given, grafana_package_sha256="0" * 64)
+    assert wrong.code == 2 and "has the checksum" in wrong.output
+    right = boards.play("monitoring", **given, grafana_package_sha256=digest)
+    assert right.code == 0 and "Grafana is at" in right.output, right.output
+    again = boards.play("monitoring")
+    assert again.code == 0 and again.total("changed") == 0, again.output
+    folder = "/etc/grafana/edgeddl"
+    password = boards.on(1, "stat", "-c", "%a %U %G", f"{folder}/password").split()
+    assert password == ["640", "root", "grafana"]
+    assert len(boards.on(1, "ls", f"{folder}/dashboards").split()) == 4
+    source = json.loads(boards.on(1, "cat", "/etc/grafana/provisioning/datasources/edgeddl.yml"))
+    assert source["datasources"][0]["url"] == f"http://{boards.address(1)}:9090"
+    assert f"{boards.address(1)}:3000" in boards.on(1, "ss", "-ltnH")
 
 
 def test_reset_asks_first(boards: Boards) -> None:
