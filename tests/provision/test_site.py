@@ -200,8 +200,9 @@ def test_what_watches_listens_in_the_clusters_network_only(boards: Boards) -> No
 def test_ranks_are_watched_without_an_option(boards: Boards) -> None:
     job = boards.start_login(
         1,
-        "cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train --dataset shapes"
-        " --model resnet9 --limit-train 64 --limit-test 16 --epochs 10000 --batch-size 4",
+        "cd /opt/edgeddl/work && echo $$ >job.pid && exec mpirun -np 2 python -m edgeddl.train"
+        " --dataset shapes --model resnet9 --limit-train 64 --limit-test 16 --epochs 10000"
+        " --batch-size 4 --progress none",
     )
     try:
         found = _wait_for(boards, "edgeddl_step > 2", NODES)
@@ -210,7 +211,7 @@ def test_ranks_are_watched_without_an_option(boards: Boards) -> None:
         }
         assert _wait_for(boards, "run:edgeddl_samples:rate1m > 0", 1)
     finally:
-        boards.login(1, "pkill -INT -f bin/mpirun")
+        boards.login(1, "kill -INT $(cat /opt/edgeddl/work/job.pid)")
         job.communicate(timeout=300)
 
 
