@@ -91,7 +91,7 @@ def _causes(figures: NodeFigures, cpu: str) -> tuple[str, ...]:
     if not _was_alone(figures):
         causes.append(
             f"not alone: got {figures.processor_share:.0%} of its threads' time;"
-            " other programs or a limit have the rest; run it again when they are gone"
+            " other programs or a limit have the rest"
         )
     if figures.stream and BOARD in cpu and figures.stream.copy < SLOW_MEMORY_SHARE * BOARD_COPY:
         causes.append(f"slow memory: STREAM copies {figures.stream.copy / 1e9:.1f} GB/s")
