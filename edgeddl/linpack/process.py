@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from edgeddl.errors import LinpackError
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PATIENCE_SECONDS = 10
 LAST_LINES = 12
 
@@ -30,6 +32,7 @@ def running(
     process = subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+        preexec_fn=_end_with_parent,
     )  # fmt: skip
     timer = threading.Timer(timeout_seconds or 0, process.terminate)
     if timeout_seconds is not None:
@@ -42,6 +45,11 @@ def running(
             _end(process)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _end_with_parent() -> None:
+    """In the child: nothing goes on for minutes when we have been killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

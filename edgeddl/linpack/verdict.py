@@ -60,7 +60,7 @@ def judge_node(figures: NodeFigures, peak_gflops: float | None, cpu: str) -> Ver
         unknown = f"no share of the peak: {cpu} or its clock is not in the table of processors"
         return Verdict(WARN if causes else UNKNOWN, (*causes, unknown))
     word = _word(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
-    if word == SICK and not _was_alone(figures):
+    if word == SICK and figures.blas != REFERENCE and not _was_alone(figures):
         word = WARN  # others took the time: no fault of the machine, as far as can be seen
     if word != HEALTHY and not causes:
         causes = ("no cause found: look at cooling, power supply and other programs",)

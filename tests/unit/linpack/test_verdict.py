@@ -48,6 +48,12 @@ def test_the_published_bands_of_a_board(gflops: float, word: str) -> None:
     ("seen", "peak", "word", "cause"),
     [
         ({"gflops": 1.5, "blas": "reference"}, 24.0, SICK, "wrong BLAS"),
+        (
+            {"gflops": 0.9, "blas": "reference", "processor_share": 0.2},
+            24.0,
+            SICK,
+            "wrong BLAS",
+        ),
         ({"gflops": 6.0, "throttled": True}, 24.0, SICK, "throttled"),
         ({"throttled": True}, 24.0, WARN, "throttled"),
         ({"gflops": 7.0, "stream": Stream(1.2e9, 1e9)}, 24.0, SICK, "slow memory"),
