@@ -1,7 +1,8 @@
 """Which BLAS hpcc shall use: each is tried by a small HPL, the better one kept.
 
-A product of matrices alone would not tell: BLIS starts its threads anew for each call, and on a
-machine that others use too it was as fast as OpenBLAS in products and 30 times slower in HPL.
+A product of matrices alone would not tell: on 2 cores that others were using too, both made 100
+GFLOPS in products, but 0.2 (BLIS) and 20 (OpenBLAS) in HPL with N = 2000. One run each, and the
+load was not the same for both: that they differ is certain, by how much is not.
 """
 
 from __future__ import annotations
