@@ -1,4 +1,4 @@
-"""python -m edgeddl: what this machine has, data sets, benchmarks. Training is edgeddl.train."""
+"""python -m edgeddl: what this machine is and can do, and data sets. Training is edgeddl.train."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeddl import log, machine
+from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
+from edgeddl.linpack import command as linpack_command
 from edgeddl.measure import allreduce as allreduce_bench
 from edgeddl.table import render_facts
 
@@ -55,6 +56,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     allreduce_bench.add_arguments(allreduce)
     allreduce.set_defaults(run=allreduce_bench.run)
+    linpack = commands.add_parser("linpack", help="how fast this machine or cluster computes")
+    linpack_command.add_arguments(linpack)
+    linpack.set_defaults(run=linpack_command.run)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(
@@ -69,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
 def print_info(options: argparse.Namespace) -> None:
     from edgeddl import kernels
 
+    sensors, memory = hardware.read_sensors(), hardware.read_memory()
     facts = {
         **machine.versions(),
         "blas": machine.blas_name(),
@@ -79,8 +84,10 @@ def print_info(options: argparse.Namespace) -> None:
         "mpirun": shutil.which("mpirun") or "not in the path: . .venv/bin/activate",
     }
     if options.json:
+        facts |= {"sensors": sensors.as_dict(), "memory": memory and memory.as_dict()}
         print(json.dumps(facts, indent=1))
     else:
+        facts |= hardware.describe(sensors, memory)
         print(render_facts([(name, str(value)) for name, value in facts.items()]))
 
 

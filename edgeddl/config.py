@@ -34,6 +34,7 @@ COURSE_NEUTRAL_OPTIONS = (
     "keep_checkpoints",
     "stall_warning_seconds",
     "stall_timeout_seconds",
+    "require_linpack",
 )
 
 
@@ -41,6 +42,14 @@ def data_folder(data_dir: Path | None) -> Path | None:
     """Where data sets are: as --data-dir says, else $EDGEDDL_DATA; None leaves it to the data."""
     environment = os.environ.get("EDGEDDL_DATA")
     return data_dir or (Path(environment) if environment else None)
+
+
+def state_folder() -> Path:
+    """Where results that outlive a run are kept: $EDGEDDL_STATE, else the user's state folder."""
+    if environment := os.environ.get("EDGEDDL_STATE"):
+        return Path(environment)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local/state") / "edgeddl"
 
 
 # Whose kernels compute; auto: the native ones, or NumPy's where there are none.
@@ -268,6 +277,9 @@ class TrainConfig:
 
     threads: int | None = _option(
         None, RUN, "compute threads per rank (default: cores / ranks on the host)", **_COUNT
+    )
+    require_linpack: bool = _option(
+        False, RUN, "start only where each host has passed `python -m edgeddl linpack`"
     )
     eval_every: int = _option(1, RUN, "epochs between evaluations", **_COUNT)
     checkpoint_every: int | None = _option(

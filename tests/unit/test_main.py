@@ -12,11 +12,14 @@ from edgeddl.__main__ import main
 
 def test_info_as_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
-    assert "chainer" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "chainer" in table and "MiB" in table and "throttling" in table
     assert main(["info", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["chainer"] == "7.8.1"
     assert facts["cores"] >= 1
+    assert facts["memory"]["total_bytes"] > facts["memory"]["available_bytes"] > 0
+    assert "temperature_celsius" in facts["sensors"]
 
 
 def test_absent_data_is_a_message_and_an_exit_code(

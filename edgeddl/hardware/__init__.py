@@ -1,0 +1,12 @@
+"""What the machine's sensors say: temperature, clock, throttling, power, links, memory.
+
+Everything is read from a root folder, which tests replace by a tree of files from another machine.
+What a machine does not have is None: a zero would look like a measurement.
+"""
+
+from edgeddl.hardware.description import describe
+from edgeddl.hardware.memory import Memory, read_memory
+from edgeddl.hardware.sensors import Sensors, read_sensors
+from edgeddl.hardware.throttling import Throttling
+
+__all__ = ["Memory", "Sensors", "Throttling", "describe", "read_memory", "read_sensors"]
