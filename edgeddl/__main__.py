@@ -1,4 +1,4 @@
-"""python -m edgeddl: what this machine has, data sets, benchmarks. Training is edgeddl.train."""
+"""python -m edgeddl: what this machine is and can do, data sets, benchmarks. Training is edgeddl.train."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
+from edgeddl.linpack import command as linpack_command
 from edgeddl.measure import allreduce as allreduce_bench
 from edgeddl.table import render_facts
 
@@ -55,6 +56,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     allreduce_bench.add_arguments(allreduce)
     allreduce.set_defaults(run=allreduce_bench.run)
+    linpack = commands.add_parser("linpack", help="how fast this machine or cluster computes")
+    linpack_command.add_arguments(linpack)
+    linpack.set_defaults(run=linpack_command.run)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(

@@ -43,6 +43,14 @@ def data_folder(data_dir: Path | None) -> Path | None:
     return data_dir or (Path(environment) if environment else None)
 
 
+def state_folder() -> Path:
+    """Where results that outlive a run are kept: $EDGEDDL_STATE, else the user's state folder."""
+    if environment := os.environ.get("EDGEDDL_STATE"):
+        return Path(environment)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local/state") / "edgeddl"
+
+
 # Whose kernels compute; auto: the native ones, or NumPy's where there are none.
 KERNEL_CHOICES = ("auto", "native", "reference", "chainer")
 # What the native kernels can be built for.

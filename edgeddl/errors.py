@@ -8,7 +8,8 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 ├── CommunicationError       ranks cannot work together
 │   ├── RankDisagreement     ranks run different models, data or options
 │   └── CollectiveTimeout    ranks did not arrive at a collective operation
-└── CheckpointError          a checkpoint: absent, damaged, of another model
+├── CheckpointError          a checkpoint: absent, damaged, of another model
+└── LinpackError             the LINPACK stage: a run that failed, output that makes no sense
 
 A message says what was expected, what came and where; the hint says how to mend it.
 """
@@ -74,3 +75,7 @@ class CollectiveTimeout(CommunicationError):
 
 class CheckpointError(EdgeddlError):
     """A checkpoint is absent, damaged or of another model."""
+
+
+class LinpackError(EdgeddlError):
+    """The LINPACK stage could not be run, or has not been passed where it is required."""
