@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from invoke import Collection
 
-from cluster.tasks import command, deployment, power, runs, status, training
+from cluster.tasks import command, deployment, linpack, power, runs, status, training
 
 namespace = Collection(
     status.status,
     deployment.deploy,
+    linpack.linpack,
     training.train,
     training.logs,
     training.stop,

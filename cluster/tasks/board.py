@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import fabric
@@ -49,21 +50,22 @@ class Board:
         self.work = str(host.variables.get("edgeddl_work", "/opt/edgeddl/work"))
         self._connection: fabric.Connection | None = None
 
-    def run(self, line: str, *, show: bool = False) -> str:
+    def run(self, line: str, *, hide: bool | str = True, codes: Sequence[int] = (0,)) -> str:
         """Run a line of shell in the work folder, the environment active; what it printed.
 
-        `show` prints it also as it comes.
+        What is not hidden (all, or "stdout") is also shown as it comes. Exit codes other than
+        `codes` are errors.
         """
-        result = self._run(line, show)
-        if not result.ok:
+        result = self._run(line, hide)
+        if result.exited not in codes:
             raise CommandFailed(result.exited, result.stderr.strip() or result.stdout)
         return str(result.stdout)
 
-    def _run(self, line: str, show: bool) -> Any:
+    def _run(self, line: str, hide: bool | str) -> Any:
         connection = self.connect()
         try:
             result = connection.run(
-                self._shell(line), hide=not show, warn=True, in_stream=False, encoding="utf-8"
+                self._shell(line), hide=hide, warn=True, in_stream=False, encoding="utf-8"
             )
         except (OSError, EOFError, paramiko.SSHException, ThreadException) as error:
             raise self._lost() from error

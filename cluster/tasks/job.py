@@ -51,13 +51,17 @@ class Job:
     def is_running(self) -> bool:
         return self.exists() and not self._succeeds("flock -n job/lock true")
 
-    def follow(self, lines: str) -> None:
-        """Print its log from the last `lines` on ("+1": from the first) until it has ended."""
+    def follow(self, start: str) -> None:
+        """Print its log until it has ended; `start`: "-n 40" for the last 40 lines, and so on."""
         watch = "--pid=$(cat job/watcher) -s 0.2 -f"
-        self._head.run(f"tail -n {lines} {watch} job/log", show=True)
+        self._head.run(f"tail {start} {watch} job/log", hide=False)
 
-    def show(self, lines: str) -> None:
-        self._head.run(f"tail -n {lines} job/log", show=True)
+    def show(self, lines: int) -> None:
+        """Print its last lines; of a bar that has moved, where it stood last."""
+        self._head.run(f"tail -n {lines} job/log | sed 's/\\r*$//; s/.*\\r//'", hide=False)
+
+    def log_bytes(self) -> int:
+        return int(self._head.run("wc -c <job/log"))
 
     def code(self) -> int:
         """The exit code of a job that has ended."""

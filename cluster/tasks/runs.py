@@ -41,6 +41,11 @@ def fetch(c: Context, run: str | None = None, inventory: str | None = None) -> N
     fetch_runs(cluster, head, [f"runs/{name}" for name in names])
 
 
+def results_folder(cluster: Inventory) -> Path:
+    """By cluster: two may have runs of one name."""
+    return HERE / cluster.path.stem
+
+
 @dataclass
 class Copied:
     files: int = 0
@@ -53,7 +58,7 @@ def fetch_runs(cluster: Inventory, head: Board, folders: Sequence[str]) -> None:
     for folder in folders:
         source = posixpath.normpath(posixpath.join(head.work, folder))
         name = posixpath.basename(source)
-        target = HERE / cluster.path.stem / name
+        target = results_folder(cluster) / name
         copied = copy_folder(head, source, target)
         size = f"{copied.bytes / 1e6:.1f} MB"
         rows.append((name, str(copied.files), size, os.path.relpath(target)))

@@ -41,7 +41,7 @@ def train(c: Context, inventory: str | None = None) -> None:
     job = Job(head)
     print(f"{head.name}$ {command}", flush=True)
     job.start(command, terminal_columns())
-    code = follow_until_end(job, head, lines="+1")
+    code = follow_until_end(job, head)
     fetch_runs(cluster, head, job.runs(named_run(c.words)))
     if code:
         raise Exit(f"training ended with exit code {code}", code)
@@ -60,10 +60,10 @@ def logs(
     """
     head, job = find_job(find_inventory(inventory))
     if no_follow or not job.is_running():
-        return job.show(str(lines))
+        return job.show(lines)
     try:
         print(f"{head.name}$ {job.command()}", flush=True)
-        job.follow(str(lines))
+        job.follow(f"-n {lines}")
     except KeyboardInterrupt:
         raise Exit("\nthe run goes on; `fab stop` ends it", 0) from None
     except ConnectionLost:
@@ -79,12 +79,13 @@ def stop(c: Context, inventory: str | None = None, now: bool = False) -> None:
     head, job = find_job(find_inventory(inventory))
     if not job.is_running():
         raise ClusterError(f"no training run is going on on {head.name}")
+    said_before = job.log_bytes()
     if now:
         job.stop_by_force()
     else:
         job.stop()
     try:
-        job.follow("2")
+        job.follow(f"-c +{said_before + 1}")
     except ConnectionLost:
         raise lost(head) from None
 
@@ -118,10 +119,10 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def follow_until_end(job: Job, head: Board, lines: str) -> int:
+def follow_until_end(job: Job, head: Board) -> int:
     """Print what the job says; Ctrl-C is passed on to it. Returns its exit code."""
     with ThreadPoolExecutor(max_workers=1) as pool:
-        following = pool.submit(job.follow, lines)
+        following = pool.submit(job.follow, "-n +1")
         try:
             _wait(following, job)
         except ConnectionLost:
