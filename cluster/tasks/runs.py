@@ -22,16 +22,14 @@ from cluster.tasks.boards import HELP, find_inventory
 HERE = Path(__file__).parents[2] / "runs"
 
 
-@task(
-    help={**HELP, "run": "its name (default: all runs)"}, positional=["run"], auto_shortflags=False
-)
-def fetch(c: Context, run: str | None = None, inventory: str | None = None) -> None:
+@task(help={**HELP, "run": "one by its name (default: all)"}, auto_shortflags=False)
+def fetch(c: Context, inventory: str | None = None, run: str | None = None) -> None:
     """Copy runs from the head to runs/CLUSTER/ here: summary, events, logs, checkpoints
 
     What is here already is not copied again.
 
       fab fetch
-      fab fetch resnet9-shapes
+      fab fetch --run resnet9-shapes
     """
     cluster = find_inventory(inventory)
     head = Board(cluster.head)

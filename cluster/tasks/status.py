@@ -24,6 +24,10 @@ SLOWED_BY = {
 }
 
 
+class NotProvisioned(BoardError):
+    """The board answers, but has no edgeddl that would."""
+
+
 @task(help={**HELP, "json": "print JSON instead of a table"}, auto_shortflags=False)
 def status(c: Context, inventory: str | None = None, json: bool = False) -> None:
     """How each board is doing: heat, clock, power, memory, disk, version
@@ -47,22 +51,23 @@ def ask(board: Board) -> dict[str, Any]:
         info: dict[str, Any] = json.loads(board.run("python -m edgeddl info --json"))
     except CommandFailed as error:
         words = error.last_lines[-1] if error.last_lines else str(error)
-        raise BoardError(
+        raise NotProvisioned(
             f"edgeddl does not run here: {words}", hint="fab deploy, or Ansible's site.yml"
         ) from None
     except ValueError:
-        raise BoardError("python -m edgeddl info --json did not print JSON") from None
+        raise NotProvisioned("python -m edgeddl info --json did not print JSON") from None
     return {**info, "disk": {"total_bytes": int(total) * 1024, "free_bytes": int(free) * 1024}}
 
 
 def render(outcomes: Sequence[Outcome[dict[str, Any]]]) -> str:
-    rows = [
-        (o.board.name, "yes", *describe(o.value))
-        if o.value is not None
-        else (o.board.name, "no", *["-"] * (len(HEADINGS) - 2))
-        for o in outcomes
-    ]
-    return render_table(HEADINGS, rows)
+    return render_table(HEADINGS, [_row(outcome) for outcome in outcomes])
+
+
+def _row(outcome: Outcome[dict[str, Any]]) -> tuple[str, ...]:
+    if outcome.value is not None:
+        return (outcome.board.name, "yes", *describe(outcome.value))
+    reachable = "yes" if isinstance(outcome.error, NotProvisioned) else "no"
+    return (outcome.board.name, reachable, *["-"] * (len(HEADINGS) - 2))
 
 
 def describe(info: Mapping[str, Any]) -> tuple[str, ...]:

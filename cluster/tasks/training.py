@@ -140,6 +140,6 @@ def _wait(following: Future[None], job: Job) -> None:
 
 def lost(head: Board) -> ClusterError:
     return ClusterError(
-        f"connection to {head.name} lost; the run goes on without it",
+        f"connection to {head.name} lost; as long as it is up, the run goes on",
         hint="`fab logs` shows it again, `fab stop` ends it, `fab fetch` gets its files",
     )
