@@ -1,4 +1,4 @@
-"""python -m edgeddl: what this machine is and can do, data sets, benchmarks. Training is edgeddl.train."""
+"""python -m edgeddl: what this machine is and can do, and data sets. Training is edgeddl.train."""
 
 from __future__ import annotations
 

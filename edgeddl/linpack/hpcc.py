@@ -100,6 +100,8 @@ def _variables(start: Start) -> dict[str, str]:
 
 def environment(start: Start) -> dict[str, str]:
     own = clean_environment() | _variables(start)
+    # A rank that waits for others shall not spin on a core its own threads, or the network, need.
+    own["OMPI_MCA_mpi_yield_when_idle"] = "1"
     if start.network:
         # As variables, since each version of Open MPI knows only some of these names; in
         # variables it ignores the others.

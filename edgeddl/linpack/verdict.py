@@ -59,12 +59,16 @@ def judge_node(figures: NodeFigures, peak_gflops: float | None, cpu: str) -> Ver
     if peak_gflops is None:
         unknown = f"no share of the peak: {cpu} or its clock is not in the table of processors"
         return Verdict(WARN if causes else UNKNOWN, (*causes, unknown))
-    # What others have taken of the processor is no fault of the machine.
-    had = min(figures.processor_share or 1.0, 1.0)
-    word = _word(figures.gflops / (peak_gflops * had), HEALTHY_SHARE, SICK_SHARE)
+    word = _word(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
+    if word == SICK and not _was_alone(figures):
+        word = WARN  # others took the time: no fault of the machine, as far as can be seen
     if word != HEALTHY and not causes:
         causes = ("no cause found: look at cooling, power supply and other programs",)
-    return Verdict(WARN if word == HEALTHY and causes else word, tuple(causes))
+    return Verdict(WARN if word == HEALTHY and causes else word, causes)
+
+
+def _was_alone(figures: NodeFigures) -> bool:
+    return figures.processor_share is None or figures.processor_share >= ALONE_SHARE
 
 
 def _word(share: float, healthy: float, sick: float) -> str:
@@ -84,10 +88,10 @@ def _causes(figures: NodeFigures, cpu: str) -> tuple[str, ...]:
         causes.append(f"wrong BLAS: the reference one is not tuned; sudo apt install {PACKAGES}")
     if figures.throttled:
         causes.append("throttled during the run: cooling or power supply")
-    if figures.processor_share is not None and figures.processor_share < ALONE_SHARE:
+    if not _was_alone(figures):
         causes.append(
             f"not alone: got {figures.processor_share:.0%} of its threads' time;"
-            " other programs or a limit have the rest"
+            " other programs or a limit have the rest; run it again when they are gone"
         )
     if figures.stream and BOARD in cpu and figures.stream.copy < SLOW_MEMORY_SHARE * BOARD_COPY:
         causes.append(f"slow memory: STREAM copies {figures.stream.copy / 1e9:.1f} GB/s")

@@ -28,6 +28,7 @@ from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.forecast import choose_allreduce, make_forecast
+from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.parameters import named_parameters
@@ -55,12 +56,13 @@ def run_training(
 ) -> Outcome:
     """Train as configured, on all ranks together. `threads` is only reported."""
     stop = stop or StopRequest()
+    linpack = require_linpack(communicator) if config.require_linpack else []
     run = prepare_run(config, communicator)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     choose_allreduce(run)
     forecast = make_forecast(run)
     if run.folder is not None:
-        log.say(render_banner(run, ranks, forecast))
+        log.say(render_banner(run, ranks, forecast, linpack))
     reducer, local_steps = _make_reducer(run), _make_local_steps(run)
     keep = config.keep_checkpoints
     store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None

@@ -76,7 +76,7 @@ def render_validation(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -
 
 
 def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
-    """The all-reduces the model was made from."""
+    """The links as the model takes them, beside the all-reduces that were measured."""
     cells = []
     for one in timings:
         model = link.allreduce_seconds(one.payload_bytes, one.ranks)
@@ -93,5 +93,7 @@ def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
         f"All-reduces: a turn takes {link.turn_seconds * 1e3:.2f} ms, a link carries"
         f" {link.bytes_per_second / 1e6:.1f} MB/s"
     )
+    if not cells:
+        return title
     table = render_table(("nodes", "size", "measured", "model", "difference"), cells)
     return f"{title}\n\n{table}"
