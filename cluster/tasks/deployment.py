@@ -25,7 +25,8 @@ def deploy(c: Context, inventory: str | None = None) -> None:
     program = shutil.which("ansible-playbook")
     if program is None:
         raise ClusterError(
-            "ansible-playbook is not installed", hint="pip install 'ansible-core>=2.19', then once more"
+            "ansible-playbook is not installed",
+            hint="pip install 'ansible-core>=2.19', then once more",
         )
     command = [program, "-i", str(cluster.path.absolute()), "playbooks/deploy.yml", *limit]
     print(f"ansible$ {' '.join(command[1:])}", flush=True)
