@@ -30,6 +30,7 @@ from cluster.emulate.spec import (
 )
 from cluster.emulate.state import clusters_of_machines
 from cluster.errors import ClusterError
+from cluster.table import render_table
 
 EXAMPLES = """\
 examples:
@@ -222,15 +223,7 @@ def render_status(nodes: Sequence[NodeStatus]) -> str:
         )
         for node in nodes
     ]
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if index < 3 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (headings, tuple("-" * width for width in widths), *rows)
-    ]
-    return "\n".join(lines)
+    return render_table(headings, rows)
 
 
 def run_command(options: argparse.Namespace) -> None:

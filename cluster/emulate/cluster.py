@@ -37,6 +37,9 @@ class Nodes(Protocol):
     def variables(self) -> dict[str, str]:
         """What a command on a node finds in its process environment."""
 
+    def inventory_variables(self) -> dict[str, str]:
+        """By which these nodes differ from provisioned boards."""
+
 
 @dataclass(frozen=True)
 class NodeStatus:
@@ -83,7 +86,8 @@ class EmulatedCluster:
             self.state.save(spec, **facts)
             try:
                 self._make(spec)
-                inventory_path.write_text(inventory.render(spec, self.ssh_config))
+                own = self._nodes(spec).inventory_variables()
+                inventory_path.write_text(inventory.render(spec, self.ssh_config, own))
             except BaseException:
                 self._clear()
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.emulate import ssh
@@ -16,7 +17,8 @@ def default_path(cluster: str) -> Path:
     return FOLDER / f"emulated-{cluster}.yml"
 
 
-def render(spec: ClusterSpec, ssh_config: Path) -> str:
+def render(spec: ClusterSpec, ssh_config: Path, own: Mapping[str, str]) -> str:
+    """`own`: variables by which this cluster differs from provisioned boards."""
     hosts = {
         node.name: {
             "ansible_host": node.address,
@@ -30,6 +32,7 @@ def render(spec: ClusterSpec, ssh_config: Path) -> str:
         "cluster_head": spec.head.name,
         "ansible_user": ssh.USER,
         "ansible_ssh_common_args": f"-F {ssh_config}",
+        **own,
     }
     comment = f"{MARK} {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
     return render_inventory(hosts, variables, comment)

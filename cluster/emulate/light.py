@@ -27,6 +27,7 @@ class LightNodes:
 
     def prepare(self) -> None:
         """Write the files that nodes see in place of the host's."""
+        self._work.mkdir(exist_ok=True)
         for node in self._spec.nodes:
             self._write_files(node)
 
@@ -50,6 +51,15 @@ class LightNodes:
         """What a command on a node finds in its process environment."""
         own = {"HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": TEMPORARY_FILES}
         return {**own, **openmpi.activated(self._environment)}
+
+    def inventory_variables(self) -> dict[str, str]:
+        environment = {"python_env_path": str(self._environment)} if self._environment else {}
+        return {**environment, "edgeddl_work": str(self._work)}
+
+    @property
+    def _work(self) -> Path:
+        """Where runs are started, by `fab train`; seen by all nodes, and gone with them."""
+        return self._folder / "work"
 
     def _write_files(self, node: NodeSpec) -> None:
         folder = self._folder / node.name

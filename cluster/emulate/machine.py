@@ -44,6 +44,9 @@ class MachineNodes:
     def variables(self) -> dict[str, str]:
         return {"HOME": "/root", "LANG": "C.UTF-8", "PATH": openmpi.SYSTEM_PATH}
 
+    def inventory_variables(self) -> dict[str, str]:
+        return {}
+
     def _write_files(self, node: NodeSpec) -> None:
         """What is laid over the root at the first boot."""
         public = ssh.client_key(self._folder).with_suffix(".pub").read_text()

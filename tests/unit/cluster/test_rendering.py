@@ -10,7 +10,7 @@ import pytest
 from cluster.emulate import host_settings, inventory, openmpi, ssh, way_out
 from cluster.emulate.spec import ClusterSpec, plan_cluster
 from cluster.errors import ClusterError
-from cluster.inventory_file import render_inventory
+from cluster.inventory_file import read_inventory, render_inventory
 
 FOLDER = Path("/var/lib/edgeddl/clusters/lab")
 
@@ -53,9 +53,14 @@ def test_an_inventory_of_somebodys_own_is_not_taken(tmp_path: Path) -> None:
 
 def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_path: Path) -> None:
     path = tmp_path / "emulated.yml"
-    path.write_text(inventory.render(spec, FOLDER / "ssh_config"))
+    path.write_text(inventory.render(spec, FOLDER / "ssh_config", {"edgeddl_work": "/w"}))
     assert f'ansible_ssh_common_args: "-F {FOLDER}/ssh_config"' in path.read_text()
-    assert 'cluster_head: "lab-01"' in path.read_text()
+    read = read_inventory(path)
+    assert [(host.name, host.cores, host.memory_mib) for host in read.hosts] == [
+        ("lab-01", 1, 1024),
+        ("lab-02", 1, 1024),
+    ]
+    assert (read.head.name, read.variables["edgeddl_work"]) == ("lab-01", "/w")
     inventory.check(path)
     inventory.remove(path)
     assert not path.exists()
@@ -76,6 +81,7 @@ def test_sshd_answers_on_its_nodes_address_only(spec: ClusterSpec) -> None:
     assert "ListenAddress 10.1.2.2\n" in text
     assert "AuthenticationMethods publickey\n" in text
     assert 'SetEnv "PATH=/a b:/c"\n' in text
+    assert "Subsystem sftp internal-sftp\n" in text
 
 
 def test_open_mpis_own_settings_stay(spec: ClusterSpec, tmp_path: Path) -> None:

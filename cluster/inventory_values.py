@@ -1,0 +1,54 @@
+"""Values of the inventory, taken as what they must be."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from cluster.yaml_lines import Part
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def parse_network(part: Part) -> Network:
+    text = parse_text(part, "cluster_network")
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        pass
+    try:
+        hint = f"did you mean {ipaddress.ip_interface(text).network}?"
+    except ValueError:
+        hint = "such as 192.168.1.0/24: the network that joins the boards"
+    raise part.error(f"cluster_network: {text!r} is no network", hint=hint)
+
+
+def parse_address(part: Part, network: Network) -> str:
+    text = parse_text(part, "ansible_host")
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        hint = "the board's number in the network, not its name, such as 192.168.1.101"
+        raise part.error(f"ansible_host: {text!r} is no address", hint=hint) from None
+    if address not in network:
+        raise part.error(
+            f"ansible_host: {address} is outside of cluster_network {network}",
+            hint="mend the one or the other: training uses this network only",
+        )
+    if network.num_addresses > 2 and address in (network[0], network[-1]):
+        raise part.error(f"ansible_host: {address} is not for a board: it names the whole network")
+    return str(address)
+
+
+def parse_text(part: Part, name: str) -> str:
+    value = part.value()
+    if not isinstance(value, str) or not value:
+        raise part.error(f"{name} must be text, not {value!r}", hint="in quotes, if it is a number")
+    return value
+
+
+def parse_number(part: Part, name: str) -> int:
+    value = part.value()
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        hint = "without quotes and unit; leave it out and it is detected"
+        raise part.error(f"{name} must be a whole number above 0, not {value!r}", hint=hint)
+    return value
