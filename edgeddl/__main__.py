@@ -13,6 +13,7 @@ from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.measure import allreduce as allreduce_bench
+from edgeddl.measure import exporter as exporter_bench
 from edgeddl.metrics import exporter
 from edgeddl.report import command as report_command
 from edgeddl.table import render_facts
@@ -57,6 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     allreduce_bench.add_arguments(allreduce)
     allreduce.set_defaults(run=allreduce_bench.run)
+    scraping = bench.add_parser("exporter", help="what scraping costs a training run")
+    exporter_bench.add_arguments(scraping)
+    scraping.set_defaults(run=exporter_bench.run)
     service = commands.add_parser(
         "exporter",
         help="serve this machine's temperature, clock, throttling and power to Prometheus",

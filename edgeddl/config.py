@@ -55,19 +55,11 @@ def data_folder(data_dir: Path | None) -> Path | None:
 
 
 def state_folder() -> Path:
-    """Where results that outlive a run are: $EDGEDDL_STATE, else the user's folder for state."""
+    """Where results that outlive a run are kept: $EDGEDDL_STATE, else the user's state folder."""
     if environment := os.environ.get("EDGEDDL_STATE"):
         return Path(environment)
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local/state") / "edgeddl"
-
-
-LOOPBACK = "127.0.0.1"
-
-
-def metrics_address(option: str | None) -> str:
-    """Where exporters listen: as an option says, else $EDGEDDL_METRICS_ADDRESS, else loopback."""
-    return option or os.environ.get("EDGEDDL_METRICS_ADDRESS") or LOOPBACK
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local/state") / "edgeddl"
 
 
 # Whose kernels compute; auto: the native ones, or NumPy's where there are none.
@@ -84,6 +76,11 @@ def kernel_choice() -> str:
 def kernel_build() -> str | None:
     """The build of the native kernels $EDGEDDL_CPU asks for; None leaves it to the processor."""
     return _from_environment("EDGEDDL_CPU", KERNEL_BUILDS)
+
+
+def metrics_address(option: str | None) -> str:
+    """Where exporters listen: as an option says, else $EDGEDDL_METRICS_ADDRESS, else loopback."""
+    return option or os.environ.get("EDGEDDL_METRICS_ADDRESS") or "127.0.0.1"
 
 
 def _from_environment(name: str, choices: tuple[str, ...]) -> str | None:

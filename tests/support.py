@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,3 +95,13 @@ def check_with_promtool(metrics: bytes) -> None:
     command = ["promtool", "check", "metrics"]
     checked = subprocess.run(command, input=metrics, capture_output=True, timeout=60)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def free_ports(count: int) -> int:
+    """The first of so many consecutive ports that nobody listens on."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for port in range(first + 1, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
