@@ -42,7 +42,10 @@ def metering(
         return
     meter = Metering(run, local_steps, checkpointing)
     try:
-        together(run.communicator, meter.serve)
+        server = together(run.communicator, meter.serve)
+        if run.communicator.rank == 0:
+            place = f"http://{server.address}:{server.port}"
+            logger.info("live page: %s/  metrics: %s/metrics", place, place)
         yield meter
     finally:
         meter.close()
@@ -84,8 +87,8 @@ class Metering:
         self._tell_constants(run)
         self._tell_evaluation(run.state)
 
-    def serve(self) -> None:
-        """Listen; what the cluster needs to know of this rank's port is said if it cannot."""
+    def serve(self) -> MetricsServer:
+        """Listen on this rank's port."""
         communicator, config = self._communicator, self._config
         assert config.metrics_port is not None
         listener = listen(
@@ -95,9 +98,7 @@ class Metering:
             who=f"rank {communicator.rank}'s metrics",
         )
         self._server = MetricsServer(listener, self._pages())
-        if self._page:
-            place = f"http://{self._server.address}:{self._server.port}"
-            logger.info("live page: %s/  metrics: %s/metrics", place, place)
+        return self._server
 
     def close(self) -> None:
         if self._server is not None:
