@@ -1,4 +1,4 @@
-"""python -m edgeddl: what this machine is and can do, and data sets. Training is edgeddl.train."""
+"""python -m edgeddl: this machine, data sets, benchmarks, reports. Training is edgeddl.train."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.linpack import command as linpack_command
 from edgeddl.measure import allreduce as allreduce_bench
+from edgeddl.measure import exporter as exporter_bench
+from edgeddl.metrics import exporter
+from edgeddl.report import command as report_command
 from edgeddl.table import render_facts
 
 
@@ -59,6 +62,20 @@ def build_parser() -> argparse.ArgumentParser:
     linpack = commands.add_parser("linpack", help="how fast this machine or cluster computes")
     linpack_command.add_arguments(linpack)
     linpack.set_defaults(run=linpack_command.run)
+    scraping = bench.add_parser("exporter", help="what scraping costs a training run")
+    exporter_bench.add_arguments(scraping)
+    scraping.set_defaults(run=exporter_bench.run)
+    service = commands.add_parser(
+        "exporter",
+        help="serve this machine's temperature, clock, throttling and power to Prometheus",
+        description="Serves /metrics until SIGTERM or Ctrl-C. What this machine has no sensor for"
+        " is absent. Training serves its own: python -m edgeddl.train --metrics-port N.",
+    )
+    exporter.add_arguments(service)
+    service.set_defaults(run=exporter.run)
+    report = commands.add_parser("report", help="a page of plots of runs, or their numbers")
+    report_command.add_arguments(report)
+    report.set_defaults(run=report_command.run)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(

@@ -24,7 +24,15 @@ ScheduleKind = Literal["constant", "cosine", "step", "one-cycle"]
 ScalingRule = Literal["linear", "none"]
 
 # Each rank's own business; everything else must be the same on all ranks.
-LOCAL_OPTIONS = ("data_dir", "threads", "run_dir", "summary", "progress", "resume")
+LOCAL_OPTIONS = (
+    "data_dir",
+    "threads",
+    "run_dir",
+    "summary",
+    "progress",
+    "resume",
+    "metrics_address",
+)
 
 # A run takes the same course whatever these are.
 COURSE_NEUTRAL_OPTIONS = (
@@ -35,6 +43,9 @@ COURSE_NEUTRAL_OPTIONS = (
     "stall_warning_seconds",
     "stall_timeout_seconds",
     "require_linpack",
+    "timeline",
+    "timeline_steps",
+    "metrics_port",
 )
 
 
@@ -66,6 +77,11 @@ def kernel_choice() -> str:
 def kernel_build() -> str | None:
     """The build of the native kernels $EDGEDDL_CPU asks for; None leaves it to the processor."""
     return _from_environment("EDGEDDL_CPU", KERNEL_BUILDS)
+
+
+def metrics_address(option: str | None) -> str:
+    """Where exporters listen: as an option says, else $EDGEDDL_METRICS_ADDRESS, else loopback."""
+    return option or os.environ.get("EDGEDDL_METRICS_ADDRESS") or "127.0.0.1"
 
 
 def _from_environment(name: str, choices: tuple[str, ...]) -> str | None:
@@ -109,6 +125,12 @@ def _path(text: str) -> Path:
     if not text:  # an unset shell variable; Path would take it for the current folder
         raise ValueError("expected a path")
     return Path(text)
+
+
+def _address(text: str) -> str:
+    if not text:  # sockets would take it for all addresses
+        raise ValueError("expected an address, or a network such as 10.42.0.0/24")
+    return text
 
 
 def _fractions(value: Any) -> tuple[float, ...]:
@@ -301,11 +323,35 @@ class TrainConfig:
     summary: Path | None = _option(
         None, RUN, "also write the summary to this file", type=_path, metavar="FILE.json"
     )
+    timeline: Path | None = _option(
+        None,
+        RUN,
+        "write a trace of a few steps, for ui.perfetto.dev: layers, all-reduces and waits of each"
+        " rank",
+        type=_path,
+        metavar="FILE.json",
+    )
+    timeline_steps: int = _option(3, RUN, "steps in it, after two to warm up", **_COUNT)
     progress: str = _option(
         "auto",
         RUN,
         "progress on rank 0: bar on a terminal, lines elsewhere (auto)",
         choices=("auto", "bar", "lines", "none"),
+    )
+    metrics_port: int | None = _option(
+        None,
+        RUN,
+        "serve metrics, and on rank 0 a live page; a rank's port is N + its number on its host"
+        " (default: off)",
+        **_COUNT,
+    )
+    metrics_address: str | None = _option(
+        None,
+        RUN,
+        "address to serve them on, or a network such as 10.42.0.0/24: each host's address in it"
+        " (default: $EDGEDDL_METRICS_ADDRESS, then 127.0.0.1)",
+        type=_address,
+        metavar="ADDRESS",
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
 """Log lines that say which rank speaks: "[rank 2/4 pi-03] warning: ...".
 
 Rank 0 logs from INFO on, the others from WARNING on: what every rank has to say is said once.
-Lines go to stderr through tqdm, so that they do not tear a progress bar.
+Lines go to stderr through tqdm, so that they do not tear a progress bar. A run's go to a file of
+the rank as well, with the time, and from INFO on for every rank.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TextIO
 
 from tqdm import tqdm
+
+from edgeddl.errors import EdgeddlError
+from edgeddl.line_file import LineFile
 
 logger = logging.getLogger("edgeddl")
 
@@ -60,6 +66,27 @@ def say(text: str) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
 
 
+@contextlib.contextmanager
+def recording(path: Path) -> Iterator[LineFile]:
+    """Within the block, what this rank logs is appended to a file too, and how the block failed."""
+    handler = _FileHandler(path, rank=_speaker.get((0, 1, ""))[0])
+    logger.addHandler(handler)
+    try:
+        yield handler.file
+    except BaseException as error:
+        handler.file.append(_describe(error))
+        raise
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, EdgeddlError):
+        return f"ended by an error: {error}"
+    return "ended by an exception:\n" + "".join(traceback.format_exception(error)).rstrip()
+
+
 class ForgivingStream:
     """A stream to people: that they have closed their terminal is no failure."""
 
@@ -91,6 +118,31 @@ class _RankFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         return f"{label()}{level}{super().format(record)}"
+
+
+class _DatedFormatter(_RankFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{self.formatTime(record)} {super().format(record)}"
+
+
+class _FileHandler(logging.Handler):
+    """A rank's file: others may be threads of the same process."""
+
+    def __init__(self, path: Path, *, rank: int) -> None:
+        super().__init__(logging.INFO)
+        self.file = LineFile(path, self._complain)
+        self.addFilter(lambda record: _speaker.get((0, 1, ""))[0] == rank)
+        self.setFormatter(_DatedFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.file.append(self.format(record))
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+    def _complain(self, error: OSError) -> None:
+        logger.warning("no log in %s: %s", self.file.path, error.strerror or error)
 
 
 class _TqdmHandler(logging.Handler):

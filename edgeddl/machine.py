@@ -65,6 +65,12 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def resident_memory_bytes() -> int:
+    """The memory this process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
 def versions() -> dict[str, str]:
     """What this rank runs, for summaries and for comparing ranks."""
     found = {"edgeddl": edgeddl.__version__, "python": platform.python_version()}

@@ -82,7 +82,7 @@ def _check_kind(default: Any, argument: Mapping[str, Any], value: Any) -> None:
         raise ValueError("expected true or false")
     if isinstance(value, bool) and not isinstance(default, bool):
         raise ValueError("not a switch")
-    is_text = isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json")
+    is_text = isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json", "ADDRESS")
     if is_text != isinstance(value, str):
         raise ValueError("expected a text" if is_text else "not a text")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,3 +86,22 @@ def mpirun(
             output, errors = job.communicate()
             pytest.fail(f"not ended after {timeout} s: {job.args!r}\n{output}\n{errors}")
     return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
+
+
+def check_with_promtool(metrics: bytes) -> None:
+    """Have Prometheus' own tool look at metrics, where it is installed."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not there: apt install prometheus")
+    command = ["promtool", "check", "metrics"]
+    checked = subprocess.run(command, input=metrics, capture_output=True, timeout=60)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def free_ports(count: int) -> int:
+    """The first of so many consecutive ports that nobody listens on."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for port in range(first + 1, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first

@@ -105,7 +105,10 @@ class BucketReducer:
         self._missing: list[int] = []  # by bucket: gradients not there yet
         self._launched = 0  # buckets handed to lanes
         self._outcomes: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
-        self._lanes = [_Lane(lane, self._outcomes) for lane in communicator.lanes(LANES)]
+        self._lanes = [
+            _Lane(lane, self._outcomes, f"lane {number}")
+            for number, lane in enumerate(communicator.lanes(LANES))
+        ]
         self._jobs = 0  # of this step
         self._jobs_under_way = 0
 
@@ -195,12 +198,15 @@ class _Lane:
     """A thread that makes blocking collective calls, on a communicator that only it uses."""
 
     def __init__(
-        self, communicator: Communicator, outcomes: queue.SimpleQueue[int | BaseException]
+        self,
+        communicator: Communicator,
+        outcomes: queue.SimpleQueue[int | BaseException],
+        name: str,
     ) -> None:
         self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._communicator = communicator
         self._outcomes = outcomes
-        start_thread(self._communicate, "edgeddl-communication")
+        start_thread(self._communicate, name)
 
     def _communicate(self) -> None:
         # A run that diverges is ended with one message, to which NumPy's have nothing to add.

@@ -51,15 +51,20 @@ class Node(chainer.FunctionNode):
         """As Chainer's, but for NumPy arrays only, which takes it a third of the time.
 
         Attributes are taken as they are, not by Chainer's properties: after a kernel the caches are
-        empty, and what counts is how much code there is to be fetched. Hooks and the debug mode are
-        left to Chainer's.
+        empty, and what counts is how much code there is to be fetched. The debug mode is left to
+        Chainer's.
         """
-        if chainer.get_function_hooks() or chainer.is_debug():
+        if chainer.is_debug():
             return super().apply(inputs)
+        hooks = chainer.get_function_hooks().values()
         variables = [chainer.as_variable(x) for x in inputs]
         arrays = tuple([x.array for x in variables])
         self._input_indexes_to_retain = self._output_indexes_to_retain = None
+        for hook in hooks:
+            hook.forward_preprocess(self, arrays)
         (array,) = self.forward(arrays)
+        for hook in hooks:
+            hook.forward_postprocess(self, arrays)
         output = chainer.Variable._init_unchecked(
             array,
             requires_grad=True in [x._requires_grad for x in variables],

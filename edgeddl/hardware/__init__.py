@@ -6,7 +6,17 @@ What a machine does not have is None: a zero would look like a measurement.
 
 from edgeddl.hardware.description import describe
 from edgeddl.hardware.memory import Memory, read_memory
+from edgeddl.hardware.processor import CoreTime, read_core_time
 from edgeddl.hardware.sensors import Sensors, read_sensors
 from edgeddl.hardware.throttling import Throttling
 
-__all__ = ["Memory", "Sensors", "Throttling", "describe", "read_memory", "read_sensors"]
+__all__ = [
+    "CoreTime",
+    "Memory",
+    "Sensors",
+    "Throttling",
+    "describe",
+    "read_core_time",
+    "read_memory",
+    "read_sensors",
+]

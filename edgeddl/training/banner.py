@@ -127,4 +127,4 @@ def _position(run: PreparedRun) -> str:
     course = f"{start}, to step {run.total_steps}"
     if run.total_steps == state.step:
         course = f"stands at its end, step {state.step}"
-    return f"{course}, in {folder.path if folder else '-'}"
+    return f"{course}, in {folder.path}" if folder else course

@@ -27,10 +27,6 @@ class StepClock:
     def elapsed(self) -> float:
         return time.perf_counter() - self._started
 
-    def busy(self) -> float:
-        """Seconds so far without those spent waiting for other ranks."""
-        return self.elapsed() - self.phase_seconds["allreduce_wait"]
-
 
 class Stopwatch:
     """Sums steps up into throughput, leaving out the first ones.

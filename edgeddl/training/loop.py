@@ -14,6 +14,7 @@ from edgeddl.training.evaluator import Evaluation
 from edgeddl.training.schedule import Schedule
 from edgeddl.training.state import RunState
 from edgeddl.training.stop import StopRequest
+from edgeddl.training.telemetry import RankStep
 from edgeddl.training.updater import Updater
 
 
@@ -21,7 +22,7 @@ from edgeddl.training.updater import Updater
 class StepReport:
     """A step as extensions see it, on each rank.
 
-    busy_seconds: by rank, how long each worked on the step before this one without waiting.
+    ranks: what each rank tells of the step before this one; empty steps in the first.
     """
 
     state: RunState
@@ -29,7 +30,14 @@ class StepReport:
     global_images: int
     seconds: float
     phase_seconds: dict[str, float]
-    busy_seconds: tuple[float, ...]
+    ranks: tuple[RankStep, ...]
+    learning_rate: float
+    own_images: int
+
+    @property
+    def busy_seconds(self) -> tuple[float, ...]:
+        """By rank, how long each worked on the step before this one without waiting."""
+        return tuple(rank.busy_seconds for rank in self.ranks)
 
 
 class Extension(Protocol):
@@ -60,6 +68,7 @@ class TrainingLoop:
         evaluate: Callable[[], Evaluation],
         extensions: Sequence[Extension],
         stop: StopRequest,
+        make_clock: Callable[[], StepClock] = StepClock,
     ) -> None:
         self.state = state
         self.stopwatch = Stopwatch()
@@ -72,6 +81,7 @@ class TrainingLoop:
         self._evaluate = evaluate
         self._extensions = extensions
         self._stop = stop
+        self._make_clock = make_clock
         self._synchronised = True  # all ranks have the same parameters
 
     @property
@@ -103,7 +113,7 @@ class TrainingLoop:
     def _run_epoch(self) -> None:
         steps = self._loader.steps(self.state.epoch, self.state.first_image)
         while not (self.done or self.stopped):
-            clock = StepClock()
+            clock = self._make_clock()
             with clock.phase("data"):
                 batch = next(steps, None)
             if batch is None:
@@ -120,7 +130,9 @@ class TrainingLoop:
                 batch.images,
                 seconds,
                 clock.phase_seconds,
-                result.busy_seconds,
+                result.ranks,
+                rate,
+                batch.own_images,
             )
             for extension in self._extensions:
                 extension.on_step(report)

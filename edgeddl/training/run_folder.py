@@ -3,9 +3,11 @@
     runs/resnet18-cifar10/        the first run of this model and data set; then -2, -3, ...
         checkpoints/              checkpoint-00000120.npz ..., best.npz
         options.json              what the run was started with
+        events.jsonl              what happened, as it happens
+        logs/rank-0.log ...       what ranks said: each on the disk of its own host
         summary.json              what came out
 
-No choice made here overwrites an earlier run. Only rank 0 looks at the disk.
+No choice made here overwrites an earlier run. Only rank 0 looks at the disk; the others write logs.
 """
 
 from __future__ import annotations
@@ -43,6 +45,13 @@ class RunFolder:
     @property
     def summary(self) -> Path:
         return self.path / "summary.json"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    def log(self, rank: int) -> Path:
+        return self.path / "logs" / f"rank-{rank}.log"
 
     @property
     def has_checkpoints(self) -> bool:
@@ -166,8 +175,8 @@ def _check_writable(folder: RunFolder) -> None:
         raise _unwritable(folder.path, error) from error
 
 
-def check_summary_path(path: Path) -> None:
-    """Find out before the run whether its summary can be written there."""
+def check_output_path(option: str, path: Path) -> None:
+    """Find out before the run whether what this option asks for can be written there."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder")
@@ -176,7 +185,7 @@ def check_summary_path(path: Path) -> None:
             pass
     except OSError as error:
         raise ConfigError(
-            f"--summary {path} cannot be written: {error.strerror or error}"
+            f"{option} {path} cannot be written: {error.strerror or error}"
         ) from error
 
 

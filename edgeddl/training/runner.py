@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,10 +24,14 @@ from edgeddl.log import logger
 from edgeddl.training.balance import Balancer
 from edgeddl.training.banner import render_banner
 from edgeddl.training.checkpoint import CheckpointStore
+from edgeddl.training.clock import StepClock
 from edgeddl.training.evaluator import evaluate
 from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
+from edgeddl.training.extensions.events import recording_events
+from edgeddl.training.extensions.metering import Metering, metering
 from edgeddl.training.extensions.progress import Progress
+from edgeddl.training.extensions.timeline import RecordedSum, Timeline
 from edgeddl.training.forecast import choose_allreduce, make_forecast
 from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.local_steps import LocalSteps
@@ -36,6 +41,7 @@ from edgeddl.training.run_folder import RunFolder
 from edgeddl.training.startup import PreparedRun, prepare_run
 from edgeddl.training.stop import StopRequest, exit_code_after_stop
 from edgeddl.training.summary import rank_summary, render_summary, summarise
+from edgeddl.training.telemetry import VitalsSampler
 from edgeddl.training.updater import Updater
 
 
@@ -55,29 +61,50 @@ def run_training(
     stop: StopRequest | None = None,
 ) -> Outcome:
     """Train as configured, on all ranks together. `threads` is only reported."""
-    stop = stop or StopRequest()
     linpack = require_linpack(communicator) if config.require_linpack else []
     run = prepare_run(config, communicator)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
-    choose_allreduce(run)
-    forecast = make_forecast(run)
-    if run.folder is not None:
-        log.say(render_banner(run, ranks, forecast, linpack))
-    reducer, local_steps = _make_reducer(run), _make_local_steps(run)
-    keep = config.keep_checkpoints
-    store = CheckpointStore(run.folder.checkpoints, keep) if run.folder else None
+    with log.recording(_log_path(run)) as log_file:
+        choose_allreduce(run)
+        forecast = make_forecast(run)
+        banner = render_banner(run, ranks, forecast, linpack)
+        log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
+        if run.folder is not None:
+            log.say(banner)
+        return _train(run, ranks, stop or StopRequest())
+
+
+def _log_path(run: PreparedRun) -> Path:
+    """Where rank 0 has the run's folder, but on this rank's host: disks are not shared."""
+    folders = run.communicator.allgather(run.folder)
+    return folders[0].log(run.communicator.rank)
+
+
+def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopRequest) -> Outcome:
+    config, timeline, local_steps = run.config, _make_timeline(run), _make_local_steps(run)
+    store = CheckpointStore(run.folder.checkpoints, config.keep_checkpoints) if run.folder else None
     checkpointing = Checkpointing(
         run.snapshots, store, config.checkpoint_every, first_step=run.state.step
     )
-    with closing(reducer), make_loader(run) as loader:
-        extensions = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
-        updater = _make_updater(run, reducer, local_steps)
-        loop = _make_loop(run, updater, loader, extensions, stop)
+    with (
+        metering(run, local_steps, checkpointing) as meter,
+        closing(_make_reducer(run, timeline, meter)) as reducer,
+        closing(VitalsSampler()) as vitals,
+        make_loader(run) as loader,
+        recording_events(run, ranks, checkpointing) as events,
+    ):
+        watching = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
+        watching += [extension for extension in (events, meter) if extension]
+        extensions = [*([timeline] if timeline else []), *watching]
+        updater = _make_updater(run, reducer, local_steps, vitals)
+        loop = _make_loop(run, updater, loader, extensions, stop, timeline)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
         with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
             loop.run()
             bytes_sent = reducer.bytes_sent + (local_steps.bytes_sent if local_steps else 0)
-            summary = _summarise(run, loop, bytes_sent, threads)
+            summary = _summarise(run, loop, bytes_sent, ranks[run.communicator.rank][2])
+        if events is not None:
+            events.end(summary)
     exit_code = exit_code_after_stop() if loop.stopped else 0
     if run.folder is not None:
         _publish(run, run.folder, summary)
@@ -86,11 +113,19 @@ def run_training(
     return Outcome(summary, exit_code)
 
 
-def _make_reducer(run: PreparedRun) -> Reducer:
+def _make_timeline(run: PreparedRun) -> Timeline | None:
+    config = run.config
+    if config.timeline is None:
+        return None
+    return Timeline(config.timeline, config.timeline_steps, run.communicator, run.model)
+
+
+def _make_reducer(run: PreparedRun, timeline: Timeline | None, meter: Metering | None) -> Reducer:
+    bucket_sum = RecordedSum(run.bucket_sum, timeline) if timeline else run.bucket_sum
+    bucket_sum = meter.timed(bucket_sum) if meter else bucket_sum
     if run.config.communicator == "naive":
-        return NaiveReducer(run.communicator, run.arena, run.bucket_sum)
-    parameters = named_parameters(run.model)
-    return BucketReducer(run.communicator, run.arena, parameters, run.bucket_sum)
+        return NaiveReducer(run.communicator, run.arena, bucket_sum)
+    return BucketReducer(run.communicator, run.arena, named_parameters(run.model), bucket_sum)
 
 
 def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
@@ -100,7 +135,9 @@ def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
     return LocalSteps(run.communicator, arrays, steps=run.config.local_steps)
 
 
-def _make_updater(run: PreparedRun, reducer: Reducer, local_steps: LocalSteps | None) -> Updater:
+def _make_updater(
+    run: PreparedRun, reducer: Reducer, local_steps: LocalSteps | None, vitals: VitalsSampler
+) -> Updater:
     return Updater(
         run.model,
         reducer,
@@ -109,6 +146,7 @@ def _make_updater(run: PreparedRun, reducer: Reducer, local_steps: LocalSteps | 
         ranks=run.communicator.size,
         label_smoothing=run.config.label_smoothing,
         local_steps=local_steps,
+        vitals=vitals,
     )
 
 
@@ -135,6 +173,7 @@ def _make_loop(
     loader: TrainLoader,
     extensions: Sequence[Extension],
     stop: StopRequest,
+    timeline: Timeline | None,
 ) -> TrainingLoop:
     return TrainingLoop(
         run.config,
@@ -146,6 +185,7 @@ def _make_loop(
         evaluate=lambda: evaluate(run.model, run.dataset, run.communicator, run.state.shares),
         extensions=extensions,
         stop=stop,
+        make_clock=timeline.clock if timeline else StepClock,
     )
 
 

@@ -25,7 +25,7 @@ from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkp
 from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.local_steps import steps_to_round_end
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
-from edgeddl.training.run_folder import RunFolder, check_summary_path, choose_run_folder, run_name
+from edgeddl.training.run_folder import RunFolder, check_output_path, choose_run_folder, run_name
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
 from edgeddl.training.snapshot import Snapshots, changed_options
 from edgeddl.training.state import RunState
@@ -190,8 +190,9 @@ def _open_folder(
     """On rank 0: where the run lives, and the checkpoint it goes on from."""
     if communicator.rank != 0:
         return None, None
-    if config.summary is not None:
-        check_summary_path(config.summary)
+    for option, path in (("--summary", config.summary), ("--timeline", config.timeline)):
+        if path is not None:
+            check_output_path(option, path)
     name = run_name(config.model, config.dataset)
     folder = choose_run_folder(RUNS_FOLDER, name, config.run_dir, config.resume)
     checkpoint = None if config.resume == "never" else _find_checkpoint(config, folder, snapshots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,19 +19,20 @@ from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
 from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.parameters import named_parameters
+from edgeddl.training.telemetry import RankStep, Vitals
 
 
 @dataclass(frozen=True)
 class StepResult:
     """What a step tells, the same on all ranks.
 
-    busy_seconds: by rank, how long each worked on the step before this one without waiting.
+    ranks: what each rank tells of the step before this one; empty steps in the first.
     synchronised: whether all ranks have the same parameters after it.
     """
 
     loss: float
     stop_requested: bool
-    busy_seconds: tuple[float, ...] = ()
+    ranks: tuple[RankStep, ...] = ()
     synchronised: bool = True
 
 
@@ -67,13 +68,15 @@ class Updater:
         ranks: int = 1,
         label_smoothing: float = 0.0,
         local_steps: LocalSteps | None = None,
+        vitals: Callable[[], Vitals] = Vitals,
     ) -> None:
         self._model = model
         self._parameters = named_parameters(model)
         self._reducer = reducer
         self._optimizer = optimizer
         self._rank, self._ranks = rank, ranks
-        self._busy_seconds = 0.0  # of the last step
+        self._last_step = RankStep()
+        self._vitals = vitals
         self._label_smoothing = label_smoothing
         self._local_steps = local_steps
 
@@ -108,19 +111,23 @@ class Updater:
                 self._optimizer.update(learning_rate)
         with clock.phase("allreduce_wait"):
             synchronised = self._local_steps is None or self._local_steps.add(batch)
-        self._busy_seconds = clock.busy()
-        loss, stop, *busy_seconds = scalars.tolist()
-        return StepResult(loss, bool(stop), tuple(busy_seconds), synchronised)
+        self._last_step = RankStep.of(clock, batch.own_images, self._vitals())
+        loss, stop = scalars[:2].tolist()
+        ranks = tuple(RankStep(*row) for row in self._rows(scalars).tolist())
+        return StepResult(loss, bool(stop), ranks, synchronised)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:
-        """What ranks learn of each other in a step: loss, wishes to stop, each one's busy time.
+        """What ranks learn of each other in a step: loss, wishes to stop, how each one's step was.
 
-        The time is that of the step before, because this one is not over when they are sent.
+        That is the step before, because this one is not over when they are sent.
         """
-        scalars = np.zeros(2 + self._ranks, np.float64)
+        scalars = np.zeros(2 + self._ranks * len(RankStep._fields), np.float64)
         scalars[1] = stop_requested
-        scalars[2 + self._rank] = self._busy_seconds
+        self._rows(scalars)[self._rank] = self._last_step
         return scalars
+
+    def _rows(self, scalars: np.ndarray) -> np.ndarray:
+        return scalars[2:].reshape(self._ranks, -1)
 
     def _backward(self, loss: chainer.Variable, share: float) -> None:
         """Gradients of this micro-batch's part in the mean loss over the images of the gradient."""

@@ -20,7 +20,7 @@ from edgeddl.training.clock import StepClock
 from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.loop import StepReport
 from edgeddl.training.state import RunState
-from edgeddl.training.updater import StepResult, Updater
+from edgeddl.training.telemetry import RankStep, Vitals
 from tests.unit.training.training_runs import OPTIONS, train
 
 FIRST_DECISION = 2 + 4  # steps that settle, and a window
@@ -139,7 +139,8 @@ def test_the_last_step_of_an_epoch_is_no_measure(last_step: int, changed: bool) 
     balancing = Balancing(Balancer([8, 8]), loader, speaks=False)  # type: ignore[arg-type]
     for _ in range(30):
         for images, before in ((16, (1.0, 9.0)), (last_step, (1.0, 1.0))):
-            balancing.on_step(StepReport(RunState(), 0.0, images, 1.0, {}, before))
+            ranks = tuple(RankStep(seconds=seconds) for seconds in before)
+            balancing.on_step(StepReport(RunState(), 0.0, images, 1.0, {}, ranks, 0.1, 8))
     assert bool(changes) == changed
 
 
@@ -182,17 +183,12 @@ def test_auto_on_one_rank_is_even(tmp_path: Path) -> None:
 @pytest.fixture
 def slow_rank_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clocks that tell what images would take: 1 s each, and 2.5 s on rank 1."""
-    local, step = threading.local(), Updater.step
 
-    def counting_step(self: Updater, batch: Any, *arguments: Any) -> StepResult:
-        local.images = sum(len(t) for _, t in batch.micro_batches)
-        return step(self, batch, *arguments)
+    def of(clock: StepClock, images: int, vitals: Vitals) -> RankStep:
+        slowness = 2.5 if threading.current_thread().name == "rank-1" else 1.0
+        return RankStep(seconds=images * slowness)
 
-    def busy(self: StepClock) -> float:
-        return local.images * (2.5 if threading.current_thread().name == "rank-1" else 1.0)
-
-    monkeypatch.setattr(Updater, "step", counting_step)
-    monkeypatch.setattr(StepClock, "busy", busy)
+    monkeypatch.setattr(RankStep, "of", staticmethod(of))
 
 
 AUTO: dict[str, Any] = {"balance": "auto", "lr_scaling": "none", "epochs": 4}

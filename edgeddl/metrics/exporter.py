@@ -1,0 +1,73 @@
+"""python -m edgeddl exporter: a node's metrics for Prometheus, a permanent service."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from edgeddl import machine
+from edgeddl.config import metrics_address, state_folder
+from edgeddl.errors import ConfigError
+from edgeddl.log import logger
+from edgeddl.metrics.instruments import CONTENT_TYPE, Instruments
+from edgeddl.metrics.listening import listen
+from edgeddl.metrics.node import NodeMetrics
+from edgeddl.metrics.power import PowerMeter
+from edgeddl.metrics.server import Answer, MetricsServer, Pages
+
+DEFAULT_PORT = 9835
+# Short enough for the energy of a step, long enough for a Pi, where each takes two processes.
+SAMPLE_EVERY_SECONDS = 2.0
+LINPACK_FILE = "linpack.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--address", metavar="ADDRESS", help=(
+        "listen on this address, or on this host's address in a network such as 10.42.0.0/24"
+        " (default: $EDGEDDL_METRICS_ADDRESS, then 127.0.0.1)"
+    ))  # fmt: skip
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, metavar="N", help="(%(default)s)")
+    parser.add_argument("--power-file", type=Path, metavar="FILE", help=(
+        "the last line of this file begins with the board's power in watts, written by the program"
+        " of a USB meter at least once a minute; before all other sources"
+    ))  # fmt: skip
+    parser.add_argument("--power-model", choices=("auto", "pi4", "none"), default="auto", help=(
+        "where nothing measures power, estimate it as that of a Raspberry Pi 4;"
+        " auto: only on such a board (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until SIGTERM or Ctrl-C."""
+    if not 0 <= options.port <= 65535:
+        raise ConfigError(f"--port {options.port}: expected a number from 0 to 65535")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # also out of a sensor that hangs
+    meter = PowerMeter(file=options.power_file, model=_uses_model(options))
+    metrics = NodeMetrics(options.root, state_folder() / LINPACK_FILE, meter)
+    metrics.sample()
+    listener = listen(
+        metrics_address(options.address), options.port, option="--port", who="the node's exporter"
+    )
+    with closing(MetricsServer(listener, pages(metrics.instruments))) as server:
+        logger.info("metrics at http://%s:%d/metrics", server.address, server.port)
+        while True:
+            time.sleep(SAMPLE_EVERY_SECONDS)
+            metrics.sample()
+
+
+def pages(instruments: Instruments) -> Pages:
+    return {
+        "/": lambda: Answer(b"edgeddl: this machine's metrics are at /metrics\n"),
+        "/metrics": lambda: Answer(instruments.render(), CONTENT_TYPE),
+    }
+
+
+def _uses_model(options: argparse.Namespace) -> bool:
+    if options.power_model == "auto":
+        return "Raspberry Pi 4" in machine.cpu_name(options.root)
+    return bool(options.power_model == "pi4")

@@ -1,0 +1,124 @@
+"""A small HTTP server for metrics and the live page, which no client can hold up.
+
+One thread serves all connections: it renders values that are kept ready, which takes a few
+milliseconds. A client has a few seconds for its request and for taking the answer, together; when
+too many are there at a time, the one that has been there longest goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from edgeddl.log import start_thread
+
+CLIENT_SECONDS = 5.0
+CONNECTIONS = 16
+LONGEST_REQUEST = 8192
+
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A body and what it is."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Pages = dict[str, Callable[[], Answer]]
+
+
+class MetricsServer:
+    """Serves pages by path, on a socket that listens already, from a thread of its own."""
+
+    def __init__(self, listener: socket.socket, pages: Pages) -> None:
+        self.address, self.port = listener.getsockname()[:2]
+        self._listener = listener
+        self._pages = pages
+        self._clients: dict[asyncio.Task[None], None] = {}  # in the order in which they came
+        self._started = threading.Event()
+        self._thread = start_thread(lambda: asyncio.run(self._serve()), "edgeddl-metrics")
+        self._started.wait()
+
+    def close(self) -> None:
+        """Stop listening; clients that are there now are let go."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._closed.set)
+            self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(
+            self._accept, sock=self._listener, limit=LONGEST_REQUEST
+        )
+        self._started.set()
+        await self._closed.wait()
+        server.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._clients) >= CONNECTIONS:
+            oldest = next(iter(self._clients))
+            del self._clients[oldest]  # now: many may come before it has ended
+            oldest.cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients[task] = None
+        try:
+            async with asyncio.timeout(CLIENT_SECONDS):
+                writer.write(self._respond(await _read_request(reader)))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
+            pass  # a client that is slow, or has left
+        finally:
+            writer.transport.abort()  # without effect on a connection that has ended well
+            self._clients.pop(task, None)
+
+    def _respond(self, request: bytes | None) -> bytes:
+        if request is None:
+            return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        words = request.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/"):
+            return _refusal(HTTPStatus.BAD_REQUEST)
+        if words[0] not in (b"GET", b"HEAD"):
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+        path = words[1].split(b"?", 1)[0].decode("latin-1")
+        if path not in self._pages:
+            return _refusal(HTTPStatus.NOT_FOUND)
+        return _render(HTTPStatus.OK, self._pages[path](), with_body=words[0] == b"GET")
+
+
+async def _read_request(reader: asyncio.StreamReader) -> bytes | None:
+    """A request up to the empty line; None if it is too long."""
+    with contextlib.suppress(asyncio.LimitOverrunError):
+        return await reader.readuntil(b"\r\n\r\n")
+    return None
+
+
+def _refusal(status: HTTPStatus, **headers: str) -> bytes:
+    return _render(status, Answer(f"{status.value} {status.phrase}\n".encode(), headers=headers))
+
+
+def _render(status: HTTPStatus, answer: Answer, *, with_body: bool = True) -> bytes:
+    headers = {
+        "Content-Type": answer.content_type,
+        "Content-Length": str(len(answer.body)),
+        "Connection": "close",
+        **SECURITY_HEADERS,
+        **answer.headers,
+    }
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{k}: {v}" for k, v in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + (answer.body if with_body else b"")

@@ -1,0 +1,171 @@
+"""What happens in a run, as lines of JSON in its folder, for reading while it goes on and after.
+
+Each line has an `event` and its `time` (seconds since 1970):
+
+    start        options, versions, ranks with host, cpu and threads, the step it starts from
+    steps        losses, learning rate, and of each rank the sums of times and images, its memory
+                 and its host's sensors; a line a second, or a step where steps take longer, and
+                 fewer as time goes on: a day makes some thousands
+    epoch        mean loss, test loss and accuracy
+    balance      new shares of a step
+    checkpoint   the step that is now on the disk
+    end          finished, stopped or failed; a run that was killed has none
+
+A resumed run appends a `start`: what stands before it of later steps was done again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgeddl import kernels, machine
+from edgeddl.errors import EdgeddlError
+from edgeddl.line_file import LineFile
+from edgeddl.log import logger
+from edgeddl.training.clock import Stopwatch
+from edgeddl.training.extensions.checkpointing import Checkpointing
+from edgeddl.training.loop import StepReport
+from edgeddl.training.startup import PreparedRun
+from edgeddl.training.state import RunState
+from edgeddl.training.telemetry import RankStep, Vitals
+
+FORMAT = 1
+LINE_EVERY_SECONDS = 1.0
+# Later on, a line stands for this part of the time since the start.
+LINE_EVERY_PART = 1 / 2000
+
+
+class RunEvents:
+    """Rank 0's record. What ranks tell of a step comes with the next one: so does its line."""
+
+    def __init__(self, path: Path, state: RunState, checkpointing: Checkpointing) -> None:
+        self._file = LineFile(path, self._complain)
+        self._checkpointing = checkpointing
+        self._saved_step: int | None = None
+        self._shares = list(state.shares)
+        self._steps_seen = 0  # since this start
+        self._losses: list[float] = []  # of steps that no line has yet
+        self._ranks: list[list[RankStep]] = []  # by step, what ranks told of these
+        self._step, self._learning_rate = state.step, 0.0  # of the last of them
+        self._started = self._last_line = time.monotonic()
+
+    def start(self, run: PreparedRun, ranks: Sequence[tuple[str, str, int]]) -> None:
+        """`ranks`: host, cpu and threads of each."""
+        self._write(
+            "start",
+            format=FORMAT,
+            step=run.state.step,
+            total_steps=run.total_steps,
+            steps_per_epoch=run.steps_per_epoch,
+            options=run.config.to_json(),
+            versions=machine.versions() | {"kernels": kernels.chosen()},
+            parameters=sum(slot.spec.count for slot in run.arena.plan.slots),
+            shares=run.state.shares,
+            ranks=[dict(zip(("host", "cpu", "threads"), rank, strict=True)) for rank in ranks],
+        )
+
+    def on_step(self, report: StepReport) -> None:
+        if self._losses:  # of the step before: of an earlier start nothing is told
+            self._ranks.append(list(report.ranks))
+        # The first steps pay for what is done once: they get a line of their own.
+        if self._is_time_for_a_line() or self._steps_seen == Stopwatch.WARM_UP_STEPS:
+            self._write_steps()
+        self._steps_seen += 1
+        self._losses.append(report.loss)
+        self._step, self._learning_rate = report.state.step, report.learning_rate
+        if report.state.shares != self._shares:
+            self._shares = list(report.state.shares)
+            self._write("balance", step=report.state.step, shares=self._shares)
+
+    def on_epoch(self, state: RunState) -> None:
+        self._write("epoch", **state.history[-1])
+
+    def on_pause(self, state: RunState, *, final: bool) -> None:
+        if self._saved_step != self._checkpointing.saved_step:
+            self._saved_step = self._checkpointing.saved_step
+            self._write("checkpoint", step=self._saved_step)
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        self._write_steps()
+        outcome = "stopped" if summary["stopped"] else "finished"
+        names = ("final_accuracy", "best_accuracy", "images_per_second", "scaling_efficiency")
+        self._write("end", outcome=outcome, **{name: summary[name] for name in names})
+        self._file.close()
+
+    def fail(self, error: BaseException) -> None:
+        self._write_steps()
+        known = isinstance(error, EdgeddlError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        self._write("end", outcome="failed", error=text)
+        self._file.close()
+
+    def _is_time_for_a_line(self) -> bool:
+        now = time.monotonic()
+        interval = max(LINE_EVERY_SECONDS, LINE_EVERY_PART * (now - self._started))
+        return now - self._last_line >= interval
+
+    def _write_steps(self) -> None:
+        """The steps so far; at the end the last one is among them, of which nobody has told."""
+        if not self._losses:
+            return
+        self._write(
+            "steps",
+            step=self._step,
+            losses=[_short(loss) for loss in self._losses],
+            learning_rate=self._learning_rate,
+            told_steps=len(self._ranks),
+            ranks=[_sum_steps(steps) for steps in zip(*self._ranks, strict=True)],
+        )
+        self._losses, self._ranks = [], []
+        self._last_line = time.monotonic()
+
+    def _write(self, event: str, **content: Any) -> None:
+        line = {"event": event, "time": round(time.time(), 3), **content}
+        self._file.append(json.dumps(line, allow_nan=False, separators=(",", ":")))
+
+    def _complain(self, error: OSError) -> None:
+        logger.warning(
+            "the run goes on, but its events cannot be written to %s: %s",
+            self._file.path,
+            error.strerror or error,
+        )
+
+
+def _sum_steps(steps: Sequence[RankStep]) -> dict[str, Any]:
+    """A rank over several steps: times and images added up, memory and sensors as at the last."""
+    sums = {
+        name: _short(sum(getattr(step, name) for step in steps))
+        for name in RankStep._fields
+        if name not in Vitals._fields
+    }
+    return sums | {name: _short(getattr(steps[-1], name)) for name in Vitals._fields}
+
+
+def _short(value: float) -> float | int | None:
+    """A number in few digits; None for what is not known."""
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else float(f"{value:.6g}")
+
+
+@contextmanager
+def recording_events(
+    run: PreparedRun, ranks: Sequence[tuple[str, str, int]], checkpointing: Checkpointing
+) -> Iterator[RunEvents | None]:
+    """The events of the run in this block, on rank 0; an exception is one of them."""
+    if run.folder is None:
+        yield None
+        return
+    events = RunEvents(run.folder.events, run.state, checkpointing)
+    events.start(run, ranks)
+    try:
+        yield events
+    except BaseException as error:
+        events.fail(error)
+        raise

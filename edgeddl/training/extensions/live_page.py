@@ -1,0 +1,146 @@
+"""Rank 0's live page: how the run goes, for people without Grafana.
+
+The page itself is one file without anything from elsewhere (metrics/live.html); it asks for
+`live.json` every two seconds. The run's history is kept in memory as at most HISTORY_POINTS points:
+when there are more, every second one goes, and the rest stand further apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from edgeddl.hardware import Throttling
+from edgeddl.metrics.server import Answer, Pages
+from edgeddl.training.recent import WINDOW_STEPS, RecentSteps
+from edgeddl.training.telemetry import RankStep
+
+HISTORY_POINTS = 240
+
+
+class Point(NamedTuple):
+    """One point of the history; figures of ranks by rank."""
+
+    step: int
+    loss: float
+    images_per_second: float
+    efficiency: float | None
+    images_per_second_alone: list[float]
+    temperature_celsius: list[float]
+
+
+class LivePage:
+    """Filled by the steps, read by the server's thread: what is shared is replaced, not changed."""
+
+    def __init__(self, run: str, hosts: Sequence[str]) -> None:
+        self._run = run
+        self._hosts = hosts
+        self._losses: deque[float] = deque(maxlen=WINDOW_STEPS)
+        self._points: list[Point] = []
+        self._every_steps = 1
+        self._latest: dict[str, Any] = {}
+
+    def pages(self) -> Pages:
+        page = read_page()
+        return {"/": lambda: page, "/live.json": self._answer}
+
+    def add(self, position: Mapping[str, Any], loss: float, recent: RecentSteps) -> None:
+        """A step is behind us."""
+        self._losses.append(loss)
+        self._latest = {
+            **position,
+            "images_per_second": recent.images_per_second,
+            "efficiency": recent.efficiency,
+            "slowest_rank": recent.slowest_rank,
+            "ranks": self._describe_ranks(recent),
+        }
+        if position["step"] % self._every_steps == 0:
+            self._add_point(position["step"], recent)
+
+    def _add_point(self, step: int, recent: RecentSteps) -> None:
+        point = Point(
+            step,
+            sum(self._losses) / len(self._losses),
+            recent.images_per_second,
+            recent.efficiency,
+            recent.images_per_second_alone,
+            [rank.temperature_celsius for rank in recent.latest],
+        )
+        points = [*self._points, point]
+        if len(points) > HISTORY_POINTS:
+            self._every_steps *= 2
+            points = [point for point in points if point.step % self._every_steps == 0]
+        self._points = points
+
+    def _describe_ranks(self, recent: RecentSteps) -> list[dict[str, Any]]:
+        rows = zip(
+            self._hosts,
+            recent.images_per_second_by_rank,
+            recent.images_per_second_alone,
+            recent.phase_shares,
+            recent.latest,
+            strict=True,
+        )
+        return [
+            {
+                "rank": rank,
+                "host": host,
+                "images_per_second": speed,
+                "images_per_second_alone": alone,
+                "phase_shares": shares,
+                **_describe_vitals(latest),
+            }
+            for rank, (host, speed, alone, shares, latest) in enumerate(rows)
+        ]
+
+    def _answer(self) -> Answer:
+        points = self._points
+        history = {name: [getattr(point, name) for point in points] for name in Point._fields}
+        value = {"run": self._run, **self._latest, "history": history}
+        return Answer(json.dumps(_readable(value)).encode(), "application/json")
+
+
+def read_page() -> Answer:
+    """The page, and a policy by which a browser runs only what is in it."""
+    text = files("edgeddl.metrics").joinpath("live.html").read_text(encoding="utf-8")
+    script, style = (_hash_of(tag, text) for tag in ("script", "style"))
+    policy = (
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self';"
+        " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Answer(text.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": policy})
+
+
+def _hash_of(tag: str, text: str) -> str:
+    content = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    assert content is not None
+    digest = hashlib.sha256(content[1].encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _describe_vitals(rank: RankStep) -> dict[str, Any]:
+    known = not math.isnan(rank.throttling)
+    return {
+        "temperature_celsius": rank.temperature_celsius,
+        "clock_hertz": rank.clock_hertz,
+        "throttling": Throttling(int(rank.throttling)).describe() if known else None,
+        "memory_bytes": rank.memory_bytes,
+    }
+
+
+def _readable(value: Any) -> Any:
+    """Numbers to the digits that are seen; those that are not finite as null: JSON has none."""
+    if isinstance(value, dict):
+        return {name: _readable(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_readable(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,78 @@
+"""Means over the ranks' last steps: what dashboards and the live page show of the cluster."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from edgeddl.training.clock import PHASES
+from edgeddl.training.telemetry import RankStep
+
+# Steady enough to read, quick enough to show a change.
+WINDOW_STEPS = 20
+_SUMMED = ("seconds", *PHASES, "images")
+
+
+class RecentSteps:
+    """The last steps of all ranks, from what each tells the others with the loss."""
+
+    def __init__(self) -> None:
+        self.latest: tuple[RankStep, ...] = ()
+        self._steps: deque[np.ndarray] = deque(maxlen=WINDOW_STEPS)
+        self._sums = np.zeros((0, len(_SUMMED)))  # by rank
+
+    def add(self, ranks: tuple[RankStep, ...]) -> None:
+        """What all ranks tell of one step; there is nothing to tell before the first."""
+        if not all(rank.seconds for rank in ranks):
+            return
+        self.latest = ranks
+        self._steps.append(np.array([rank[: len(_SUMMED)] for rank in ranks]))
+        self._sums = np.sum(self._steps, axis=0)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def images_per_second(self) -> float:
+        """All ranks' images over the time of the steps."""
+        return float(self._of("images").sum() / self._of("seconds").max())
+
+    @property
+    def efficiency(self) -> float | None:
+        """Throughput over what the ranks would do together if none ever waited."""
+        alone = sum(self.images_per_second_alone)
+        return self.images_per_second / alone if alone else None
+
+    @property
+    def images_per_second_alone(self) -> list[float]:
+        """By rank, what it would do if it never waited for others."""
+        busy = np.maximum(self._busy, 1e-9)
+        return (self._of("images") / busy).tolist()
+
+    @property
+    def images_per_second_by_rank(self) -> list[float]:
+        return (self._of("images") / self._of("seconds")).tolist()
+
+    @property
+    def busy_seconds(self) -> list[float]:
+        """By rank, the time of a step without waiting."""
+        return (self._busy / len(self)).tolist()
+
+    @property
+    def phase_shares(self) -> list[dict[str, float]]:
+        """By rank, the parts of a step's time; what is missing to one is Python between them."""
+        shares = self._sums[:, 1:-1] / self._of("seconds")[:, None]
+        return [dict(zip(PHASES, rank, strict=True)) for rank in shares.tolist()]
+
+    @property
+    def slowest_rank(self) -> int:
+        """The rank the others wait for."""
+        return int(self._busy.argmax())
+
+    @property
+    def _busy(self) -> np.ndarray:
+        return self._of("seconds") - self._of("allreduce_wait")
+
+    def _of(self, name: str) -> np.ndarray:
+        return self._sums[:, _SUMMED.index(name)]

@@ -1,0 +1,34 @@
+"""Clocks of ranks, compared."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from edgeddl.comm import clock_offset
+from edgeddl.comm.clock_offset import ClockFix, measure_offsets
+from edgeddl.comm.local import SingleCommunicator, run_ranks
+
+AHEAD = {"rank-0": 0.0, "rank-1": 5.0, "rank-2": -3.0}
+
+
+def test_clocks_that_are_apart_are_found_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted() -> float:
+        return time.perf_counter() + AHEAD[threading.current_thread().name]
+
+    monkeypatch.setattr(
+        clock_offset, "time", SimpleNamespace(perf_counter=shifted, sleep=time.sleep)
+    )
+    fixes, *nothing = run_ranks(3, measure_offsets)
+    assert nothing == [[], []]
+    for fix, ahead in zip(fixes, AHEAD.values(), strict=True):
+        assert fix.offset == pytest.approx(-ahead, abs=fix.uncertainty + 1e-9)
+        assert 0 <= fix.uncertainty < 1
+
+
+def test_one_rank_has_its_own_clock() -> None:
+    (fix,) = measure_offsets(SingleCommunicator())
+    assert fix == ClockFix(fix.at, 0.0, 0.0)
