@@ -98,17 +98,19 @@ def test_what_each_rank_and_the_cluster_tell(tmp_path: Path) -> None:
             run.wait_for(lambda rank=rank: run.scrape(rank).get((names.EPOCH.name,), 0) > 1)
         first, second = run.scrape(0), run.scrape(1)
         texts = [run.fetch("/metrics", rank) for rank in (0, 1)]
-    assert 'edgeddl_steps_total{host="thread-0",rank="0",run="a-run"}' in texts[0].decode()
+    assert 'edgeddl_steps_total{run="a-run",rank="0",host="thread-0"}' in texts[0].decode()
     for values in (first, second):
         steps = values[names.STEPS.name,]
-        assert steps >= 4 and values[names.SAMPLES.name,] > 7 * steps
+        # A scrape may fall between two values of one step.
+        assert steps >= 4 and values[names.SAMPLES.name,] > 7 * (steps - 1)
         assert 0 <= values[names.ACCURACY.name,] <= 1
-        assert values[f"{names.STEP_SECONDS.name}_count",] >= steps
+        assert abs(values[f"{names.STEP_SECONDS.name}_count",] - steps) <= 1
         for phase in PHASES:
             assert values[f"{names.PHASE_SECONDS.name}_count", phase] >= 1
         assert values[names.COMPRESSION_RATIO.name,] == 2
         assert values[names.SENT_BYTES.name,] > 0
-        assert values[names.ALLREDUCES.name,] == values[f"{names.BUCKET_SECONDS.name}_count",]
+        summed, timed = names.ALLREDUCES.name, f"{names.BUCKET_SECONDS.name}_count"
+        assert abs(values[summed,] - values[timed,]) <= 1
         assert values[names.RESIDENT_BYTES.name,] > 1e7
         assert 0 < values[names.EPOCH.name,] < values[names.PLANNED_EPOCHS.name,] == 10_000
         assert values[names.STEP.name,] < values[names.PLANNED_STEPS.name,]
