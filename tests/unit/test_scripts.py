@@ -22,6 +22,7 @@ SHELL_SCRIPTS = [
     "scripts/setup",
     "scripts/test",
     "scripts/test-aarch64",
+    "scripts/test-provision",
     "scripts/test-sanitizers",
     ".ci/run",
 ]

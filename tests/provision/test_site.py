@@ -1,0 +1,172 @@
+"""The real thing: site.yml on two freshly booted machines, and everything that follows from it.
+
+The tests build on each other, in this order, as a user's days do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.emulate.inventory import default_path
+from tests.cluster.conftest import NUMBER, reason_to_skip
+from tests.cluster.emulator import Emulator
+from tests.provision.playbook import Outcome, play, site
+from tests.support import REPOSITORY
+
+pytestmark = pytest.mark.provision
+NODES = 2
+USER = "pi"
+# There is no way to CIFAR-10's site from everywhere; one test gives an archive.
+VARIABLES = {"ansible_user": USER, "data_dataset": "none"}
+NOWHERE = "http://127.0.0.1:9/simple"
+
+
+class Boards(Emulator):
+    def play(self, playbook: str, *words: str, **variables: str) -> Outcome:
+        inventory, settings = default_path(self.name), VARIABLES | variables
+        return play(site(playbook), inventory=inventory, words=words, variables=settings)
+
+    def login(self, number: int, command: str) -> subprocess.CompletedProcess[str]:
+        """What the user gets who logs in by ssh and types that."""
+        config = f"/var/lib/edgeddl/clusters/{self.name}/ssh_config"
+        return subprocess.run(
+            ["ssh", "-F", config, "-o", f"User={USER}", self.node(number), "bash", "-l"],
+            input=command,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+
+@pytest.fixture(scope="module")
+def boards() -> Iterator[Boards]:
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    boards = Boards(f"v{NUMBER}", f"10.214.{NUMBER % 250}.0/26")
+    try:
+        boards.succeed(
+            "up", "--nodes", str(NODES), "--kind", "machine", "--cpu", "0.8", timeout=1200
+        )
+        yield boards
+    finally:
+        boards("down", timeout=300)
+    assert boards.leftovers() == []
+
+
+def test_fresh_boards_can_be_checked(boards: Boards) -> None:
+    outcome = boards.play("site", "--check")
+    assert outcome.code == 0, outcome.output
+    assert outcome.total("changed") > 10
+    assert boards.on(1, "ls", "/opt") == ""
+
+
+def test_a_board_that_is_down_is_named_and_the_other_set_up(boards: Boards) -> None:
+    boards.succeed("kill", boards.node(2))
+    outcome = boards.play("site")
+    boards.succeed("restore", boards.node(2), timeout=300)
+    assert outcome.code == 4, outcome.output  # Ansible's code for hosts that were not reached
+    assert f"Not done, see above: {boards.node(2)}; done: {boards.node(1)}" in outcome.output
+    assert outcome.counts()[boards.node(1)]["failed"] == 0
+    assert "edgeddl" in boards.login(1, "python -m pip list").stdout
+
+
+def test_all_boards_are_set_up_and_a_second_run_changes_nothing(boards: Boards) -> None:
+    first = boards.play("site")
+    assert first.code == 0, first.output
+    assert "All boards are done" in first.output
+    second = boards.play("site")
+    assert second.code == 0 and second.total("changed") == 0, second.output
+
+
+def test_set_up_boards_can_be_checked(boards: Boards) -> None:
+    outcome = boards.play("site", "--check")
+    assert outcome.code == 0 and outcome.total("changed") == 0, outcome.output
+
+
+def test_a_plain_mpirun_trains_on_all_boards(boards: Boards) -> None:
+    done = boards.login(
+        1,
+        "cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train --dataset shapes"
+        " --model resnet9 --limit-train 64 --limit-test 32 --epochs 1 --batch-size 16",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(NODES):
+        assert re.search(rf"{boards.node(rank + 1)} +rank {rank},", done.stdout)
+    assert "trained 2 steps" in done.stdout
+    assert "runs/resnet9-shapes" in done.stdout
+
+
+def test_ranks_on_other_boards_know_where_things_are(boards: Boards) -> None:
+    lines = boards.login(1, "mpirun -np 2 printenv EDGEDDL_DATA EDGEDDL_STATE").stdout.split()
+    assert lines.count("/opt/edgeddl/data") == lines.count("/var/lib/edgeddl") == NODES
+
+
+def test_names_lead_to_the_clusters_network(boards: Boards) -> None:
+    for number in range(1, NODES + 1):
+        hosts = boards.on(number, "cat", "/etc/hosts")
+        assert "127.0.1.1" not in hosts
+        assert boards.on(number, "getent", "hosts", boards.node(2)).startswith("10.214.")
+
+
+def test_wheels_from_a_folder_need_no_index(boards: Boards, tmp_path: Path) -> None:
+    built = max((REPOSITORY / "build/provision").glob("wheels-*-py*.tar"), key=_age)
+    with tarfile.open(built) as archive:
+        archive.extractall(tmp_path / "wheels", filter="data")
+    # an empty environment: everything has to come from the folder
+    boards.on(2, "rm", "-r", "/opt/edgeddl/venv")
+    settings = {
+        "edgeddl_wheelhouse": str(tmp_path / "wheels"),
+        "python_env_pip_index_url": NOWHERE,
+    }
+    outcome = boards.play("deploy", **settings)
+    assert outcome.code == 0, outcome.output
+    assert "edgeddl" in boards.login(2, "python -m pip list").stdout
+    again = boards.play("deploy", **settings)
+    assert again.total("changed") == 0, again.output
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def test_data_goes_to_the_head_and_from_there_to_the_others(boards: Boards, tmp_path: Path) -> None:
+    archive = tmp_path / "cifar-10-binary.tar.gz"
+    archive.write_bytes(b"stands for the archive" * 1000)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    settings = {"data_dataset": "cifar10", "data_archive": str(archive)}
+    wrong = boards.play("site", "--tags", "python_env,data", **settings)
+    assert wrong.code == 2 and "is not the official archive" in wrong.output
+    right = boards.play("site", "--tags", "python_env,data", data_sha256=digest, **settings)
+    assert right.code == 0, right.output
+    copy = "/opt/edgeddl/data/cifar-10-binary.tar.gz"
+    assert boards.on(2, "sha256sum", copy).startswith(digest)
+    again = boards.play("site", "--tags", "python_env,data", data_sha256=digest, **settings)
+    assert again.total("changed") == 0, again.output
+
+
+def test_reset_asks_first(boards: Boards) -> None:
+    outcome = boards.play("reset")
+    assert outcome.code == 2 and "add -e reset_confirmed=true" in outcome.output
+    assert "venv" in boards.on(1, "ls", "/opt/edgeddl")
+
+
+def test_reset_leaves_nothing(boards: Boards) -> None:
+    outcome = boards.play("reset", reset_confirmed="true")
+    assert outcome.code == 0, outcome.output
+    for number in range(1, NODES + 1):
+        find = ("find", "/", "-xdev", "(", "-name", "proc", "-o", "-name", "sys", ")", "-prune")
+        assert boards.on(number, *find, "-o", "-iname", "*edgeddl*", "-print") == ""
+        mentions = boards("exec", boards.node(number), "--", "grep", "-r", "edgeddl", "/etc")
+        assert mentions.stdout == ""
+        keys = boards.on(number, "cat", f"/home/{USER}/.ssh/authorized_keys")
+        assert len(keys.splitlines()) == 1  # the one by which we are here
+        assert "127.0.1.1" in boards.on(number, "cat", "/etc/hosts")
+    again = boards.play("reset", reset_confirmed="true")
+    assert again.code == 0 and again.total("changed") == 0, again.output
