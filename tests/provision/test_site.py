@@ -6,6 +6,7 @@ The tests build on each other, in this order, as a user's days do.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import tarfile
@@ -23,6 +24,7 @@ from tests.support import REPOSITORY
 pytestmark = pytest.mark.provision
 NODES = 2
 USER = "pi"
+MACHINE = os.uname().machine
 # There is no way to CIFAR-10's site from everywhere; one test gives an archive.
 VARIABLES = {"ansible_user": USER, "data_dataset": "none"}
 NOWHERE = "http://127.0.0.1:9/simple"
@@ -116,7 +118,7 @@ def test_names_lead_to_the_clusters_network(boards: Boards) -> None:
 
 
 def test_wheels_from_a_folder_need_no_index(boards: Boards, tmp_path: Path) -> None:
-    built = max((REPOSITORY / "build/provision").glob("wheels-*-py*.tar"), key=_age)
+    built = max((REPOSITORY / "build/provision").glob(f"wheels-{MACHINE}-py*.tar"), key=_age)
     with tarfile.open(built) as archive:
         archive.extractall(tmp_path / "wheels", filter="data")
     # an empty environment: everything has to come from the folder
