@@ -12,6 +12,7 @@ from pathlib import Path
 from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
+from edgeddl.linpack import command as linpack_command
 from edgeddl.measure import allreduce as allreduce_bench
 from edgeddl.measure import exporter as exporter_bench
 from edgeddl.metrics import exporter
@@ -58,6 +59,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     allreduce_bench.add_arguments(allreduce)
     allreduce.set_defaults(run=allreduce_bench.run)
+    linpack = commands.add_parser("linpack", help="how fast this machine or cluster computes")
+    linpack_command.add_arguments(linpack)
+    linpack.set_defaults(run=linpack_command.run)
     scraping = bench.add_parser("exporter", help="what scraping costs a training run")
     exporter_bench.add_arguments(scraping)
     scraping.set_defaults(run=exporter_bench.run)

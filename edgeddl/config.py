@@ -42,6 +42,7 @@ COURSE_NEUTRAL_OPTIONS = (
     "keep_checkpoints",
     "stall_warning_seconds",
     "stall_timeout_seconds",
+    "require_linpack",
     "timeline",
     "timeline_steps",
     "metrics_port",
@@ -306,6 +307,9 @@ class TrainConfig:
 
     threads: int | None = _option(
         None, RUN, "compute threads per rank (default: cores / ranks on the host)", **_COUNT
+    )
+    require_linpack: bool = _option(
+        False, RUN, "start only where each host has passed `python -m edgeddl linpack`"
     )
     eval_every: int = _option(1, RUN, "epochs between evaluations", **_COUNT)
     checkpoint_every: int | None = _option(

@@ -9,7 +9,8 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 │   ├── RankDisagreement     ranks run different models, data or options
 │   └── CollectiveTimeout    ranks did not arrive at a collective operation
 ├── CheckpointError          a checkpoint: absent, damaged, of another model
-└── DivergenceError          loss or parameters are not finite any more
+├── DivergenceError          loss or parameters are not finite any more
+└── LinpackError             the LINPACK stage: a run that failed, output that makes no sense
 
 A message says what was expected, what came and where; the hint says how to mend it.
 """
@@ -81,3 +82,7 @@ class DivergenceError(EdgeddlError):
     """Loss or parameters are not finite any more; all ranks find it out together."""
 
     on_all_ranks = True
+
+
+class LinpackError(EdgeddlError):
+    """The LINPACK stage could not be run, or has not been passed where it is required."""

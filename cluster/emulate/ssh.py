@@ -68,5 +68,6 @@ AuthenticationMethods publickey
 PermitRootLogin prohibit-password
 UsePAM no
 PidFile none
+Subsystem sftp internal-sftp
 {f"SetEnv {variables}" if variables else ""}
 """

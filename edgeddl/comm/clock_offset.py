@@ -1,7 +1,7 @@
 """How far the clocks of hosts are apart, by messages that go to and fro.
 
 Rank 0 sends, the other answers with its time, and rank 0 takes that for the middle of the way. The
-quickest of many turns is the best: the error is at most half of it, some 50 µs on wired Ethernet.
+quickest of many turns is the best: the error is at most half of it.
 """
 
 from __future__ import annotations

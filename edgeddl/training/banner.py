@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import edgeddl
 from edgeddl import kernels
 from edgeddl.comm.agreement import describe_ranks
@@ -14,11 +16,18 @@ WIRE = {"none": "float32", "fp16": "half precision", "powersgd": "PowerSGD of ra
 
 
 def render_banner(
-    run: PreparedRun, ranks: list[tuple[str, str, int]], forecast: Forecast | None = None
+    run: PreparedRun,
+    ranks: list[tuple[str, str, int]],
+    forecast: Forecast | None = None,
+    linpack: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Who computes what, on which data. `ranks`: host, cpu and threads of each."""
+    """Who computes what, on which data.
+
+    `ranks`: host, cpu and threads of each; `linpack`: host and result of each, where required.
+    """
     facts = [
         *_hosts(ranks),
+        *[("linpack", f"{host}: {result}") for host, result in linpack],
         ("model", _model(run)),
         ("kernels", kernels.chosen()),
         ("data", _data(run)),

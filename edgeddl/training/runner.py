@@ -33,6 +33,7 @@ from edgeddl.training.extensions.metering import Metering, metering
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.extensions.timeline import RecordedSum, Timeline
 from edgeddl.training.forecast import choose_allreduce, make_forecast
+from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.parameters import named_parameters
@@ -60,12 +61,13 @@ def run_training(
     stop: StopRequest | None = None,
 ) -> Outcome:
     """Train as configured, on all ranks together. `threads` is only reported."""
+    linpack = require_linpack(communicator) if config.require_linpack else []
     run = prepare_run(config, communicator)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     with log.recording(_log_path(run)) as log_file:
         choose_allreduce(run)
         forecast = make_forecast(run)
-        banner = render_banner(run, ranks, forecast)
+        banner = render_banner(run, ranks, forecast, linpack)
         log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
         if run.folder is not None:
             log.say(banner)

@@ -29,6 +29,7 @@ from edgeddl import machine
 from edgeddl.atomic_file import write_json
 
 Results = list[dict[str, Any]]
+STEMS = ("cifar", "imagenet")
 
 
 def main() -> None:
@@ -48,6 +49,7 @@ def main() -> None:
     training, convolutions = run(
         field,
         threads,
+        options.stem,
         options.batches if both or options.end_to_end else [],
         layers if both or options.layers is not None else [],
         options.steps,
@@ -70,6 +72,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--threads", type=counts, metavar="N,N", help="numbers of threads (default: 1,2)"
+    )
+    parser.add_argument(
+        "--stem",
+        choices=STEMS,
+        default=STEMS[0],
+        help="first layers of the network in training steps (default: %(default)s)",
     )
     parser.add_argument("--end-to-end", action="store_true", help="training steps only")
     parser.add_argument(
@@ -107,6 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
 def run(
     field: Field,
     all_threads: Sequence[int],
+    stem: str,
     batches: Sequence[int],
     layers: Sequence[Layer],
     rounds: int,
@@ -120,7 +129,7 @@ def run(
     convolutions: Results = []
     for threads in all_threads:
         for batch in batches:
-            training.append(measure_training(field, threads, batch, rounds, progress))
+            training.append(measure_training(field, threads, stem, batch, rounds, progress))
         convolutions += measure_convolutions(field, threads, layers, rounds, progress)
     progress.close()
     return training, convolutions

@@ -11,9 +11,9 @@ from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 from edgeddl.chainer_compat import F, chainer
 
 
-def prepare(batch: int) -> Callable[[], None]:
+def prepare(batch: int, stem: str) -> Callable[[], None]:
     x, t = make_batch(batch)
-    model = resnet18()
+    model = resnet18(stem)
     optimizer = chainer.optimizers.MomentumSGD(LEARNING_RATE, MOMENTUM).setup(model)
     optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
 

@@ -31,17 +31,17 @@ from edgeddl.training.parameters import (
 from edgeddl.training.updater import Updater
 
 
-def prepare(batch: int) -> Callable[[], Any]:
+def prepare(batch: int, stem: str) -> Callable[[], Any]:
     """A step on images that are already there, as the loader's thread would have them."""
     x, t = make_batch(batch)
     step_batch = StepBatch(0, 0, batch, [(channels_last(x), t)], ends_epoch=False)
-    updater = make_updater(x.shape[1:])
+    updater = make_updater(stem, x.shape[1:])
     return lambda: updater.step(step_batch, LEARNING_RATE, False, StepClock())
 
 
-def make_updater(image_shape: tuple[int, ...]) -> Updater:
+def make_updater(stem: str, image_shape: tuple[int, ...]) -> Updater:
     """The parts of a training run that a step consists of."""
-    model = build_model("resnet18", classes=CLASSES)
+    model = build_model("resnet18", stem=stem, classes=CLASSES)
     specs = observe_parameters(model, image_shape, CLASSES, once=True)
     arena = Arena(plan_buckets(specs, TrainConfig().bucket_bytes))
     move_parameters(model, arena)
@@ -54,9 +54,9 @@ def make_updater(image_shape: tuple[int, ...]) -> Updater:
     return Updater(model, reducer, optimizer)
 
 
-def python_share(batch: int, steps: int) -> float:
+def python_share(batch: int, stem: str, steps: int) -> float:
     """The part of a step that is not spent in kernels: Python, Chainer's graph, the reducer."""
-    step = prepare(batch)
+    step = prepare(batch, stem)
     step()
     with timed_kernels() as kernel_seconds:
         started = time.perf_counter()
@@ -73,5 +73,5 @@ if __name__ == "__main__":
         chosen_kernels=chosen_kernels,
         peak_gflops=peak_gflops,
         python_share=python_share,
-        macs=lambda: count_macs(build_model("resnet18", classes=CLASSES)),
+        macs=lambda stem: count_macs(build_model("resnet18", stem=stem, classes=CLASSES)),
     )

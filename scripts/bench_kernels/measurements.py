@@ -20,20 +20,22 @@ Result = dict[str, Any]
 
 
 def measure_training(
-    field: Field, threads: int, batch: int, rounds: int, progress: Progress
+    field: Field, threads: int, stem: str, batch: int, rounds: int, progress: Progress
 ) -> Result:
     """Training steps at one batch size, in new processes: the memory they have had is for this."""
     progress.begin(f"batch {batch}, {counted(threads, 'thread')}")
     with field.start("training", (EDGEDDL, CHAINER, *field.pytorch), threads) as rivals:
-        seconds = alternate(rivals, {"batch": batch}, rounds, progress)
+        seconds = alternate(rivals, {"batch": batch, "stem": stem}, rounds, progress)
         kernels = rivals[0].ask("chosen_kernels")  # of the process that was timed
         measured = [rival for rival in rivals if rival.name in seconds]
         memory = {rival.name: rival.ask("peak_memory_bytes") for rival in measured}
         progress.say_once(line for rival in rivals for line in rival.complaints())
     with field.start("training", (EDGEDDL,), threads) as (edgeddl,):
-        flop = 6 * edgeddl.ask("macs") * batch  # 2 a MAC, in forward and in both gradients
+        flop = (
+            6 * edgeddl.ask("macs", stem=stem) * batch
+        )  # 2 a MAC, in forward and in both gradients
         peak = edgeddl.ask("peak_gflops", threads=threads)
-        python_share = edgeddl.ask("python_share", batch=batch, steps=PYTHON_SHARE_STEPS)
+        python_share = edgeddl.ask("python_share", batch=batch, stem=stem, steps=PYTHON_SHARE_STEPS)
     figures = {name: _figures(times, flop, peak) for name, times in seconds.items()}
     for name, of_rival in figures.items():
         of_rival["images_per_second"] = batch / of_rival["median_seconds"]
@@ -41,6 +43,7 @@ def measure_training(
     pytorch = fastest(seconds, PYTORCH)
     return {
         "threads": threads,
+        "stem": stem,
         "batch": batch,
         "kernels": kernels,
         "peak_gflops": peak,

@@ -37,7 +37,7 @@ def plot_training(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         panel.grid(axis="y", alpha=0.3)
     panels[0].set_ylabel("images a second")
     panels[0].legend()
-    figure.suptitle("ResNet-18, training steps")
+    figure.suptitle(f"ResNet-18 ({results[0]['stem']} stem), training steps")
     figure.savefig(path, dpi=150)
 
 

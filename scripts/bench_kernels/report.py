@@ -36,7 +36,8 @@ def render_training(results: Sequence[Result]) -> str:
         [_standing_row(result) for result in results],
     )  # fmt: skip
     return (
-        f"Training steps, ResNet-18, {_kernels(results)}\n\n{speeds}\n\n{PEAK_NOTE}\n\n{standing}"
+        f"Training steps, ResNet-18 ({results[0]['stem']} stem), {_kernels(results)}"
+        f"\n\n{speeds}\n\n{PEAK_NOTE}\n\n{standing}"
     )
 
 

@@ -12,11 +12,11 @@ from rivals.torch_models import MEMORY_FORMATS, ResNet18
 from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 
-def prepare(batch: int) -> Callable[[], None]:
+def prepare(batch: int, stem: str) -> Callable[[], None]:
     images, labels = make_batch(batch)
     x = torch.from_numpy(images).to(memory_format=memory_format)
     t = torch.from_numpy(labels).long()
-    model = ResNet18().to(memory_format=memory_format)
+    model = ResNet18(stem=stem).to(memory_format=memory_format)
     optimizer = torch.optim.SGD(
         model.parameters(), LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
     )

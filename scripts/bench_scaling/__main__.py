@@ -22,7 +22,7 @@ from rivals.option_types import count, counts, names_of
 from rivals.torch_environment import add_torch_options, find_torch
 
 from bench_scaling.benchmark import Benchmark
-from bench_scaling.calibration import measure_links
+from bench_scaling.calibration import measure_links, read_linpack_link
 from bench_scaling.launcher import Launcher, LocalLauncher, NoCluster, cluster
 from bench_scaling.plan import STEMS, SYSTEMS, TORCH, UNCOMPRESSED, Run, plan_runs
 from bench_scaling.plot import plot_stem
@@ -31,7 +31,7 @@ from bench_scaling.report import render_failures, render_report
 from bench_scaling.results import ConditionsDiffer, Results
 from bench_scaling.rows import Row, make_rows
 from bench_scaling.systems import make_systems
-from edgeddl.comm.model import fit_link
+from edgeddl.comm.model import LinkModel, fit_link
 from edgeddl.data.shapes import COUNTS
 from edgeddl.errors import EdgeddlError
 from edgeddl.options import parse_train_options
@@ -70,7 +70,7 @@ def measure(
         options.repeats,
     )
     results = open_results(parser, options, conditions(options, launcher, torch_python))
-    if not results.allreduces:
+    if not results.allreduces and not options.linpack:
         results.allreduces = measure_links(launcher, options.nodes)
     benchmark = Benchmark(launcher, systems, options.seconds_per_run, options.timeout_seconds)
     return run(benchmark, runs, results, vars(options))
@@ -159,6 +159,13 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         help="ranks on this machine in place of nodes: tries the benchmark out, measures nothing",
     )
     group.add_argument(
+        "--linpack",
+        type=linpack_link,
+        metavar="FILE",
+        help="predict by the ping-pong of this linpack.json of a cluster (default: by all-reduces"
+        " that are measured first)",
+    )
+    group.add_argument(
         "--resume", action="store_true", help="go on with what is in --output: skip what is there"
     )
     group.add_argument(
@@ -168,6 +175,13 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for table, figures and plots (default: runs/bench-scaling)",
     )
+
+
+def linpack_link(text: str) -> LinkModel:
+    try:
+        return read_linpack_link(Path(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -226,11 +240,12 @@ def publish(results: Results, link_mbit: float | None, options: dict[str, Any]) 
     """Table on the screen and in a file, all figures as JSON, plots."""
     output = results.path.parent
     rows = make_rows(results, link_mbit)
-    text = render_tables(results, rows, link_mbit)
+    text = render_tables(results, rows, link_mbit, options.get("linpack"))
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
     shown = {
-        name: str(value) if isinstance(value, Path) else value for name, value in options.items()
+        name: str(value) if isinstance(value, Path | LinkModel) else value
+        for name, value in options.items()
     }
     results.write(options=shown, rows=[row.to_json() for row in rows])
     if find_spec("matplotlib") is None:
@@ -242,10 +257,12 @@ def publish(results: Results, link_mbit: float | None, options: dict[str, Any]) 
     print(f"results are in {output}")
 
 
-def render_tables(results: Results, rows: list[Row], link_mbit: float | None) -> str:
-    if not results.allreduces or link_mbit is None:
+def render_tables(
+    results: Results, rows: list[Row], link_mbit: float | None, linpack: LinkModel | None = None
+) -> str:
+    if link_mbit is None or not (linpack or results.allreduces):
         return render_report(rows)
-    link = fit_link(results.allreduces)
+    link = linpack or fit_link(results.allreduces)
     report = render_report(rows, make_predictors(rows, link, link_mbit))
     return f"{report}\n\n{render_link(link, results.allreduces)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from bench_scaling.launcher import Launcher, last_lines
 from bench_scaling.plan import Case, Run, Steps, plan_steps
 from bench_scaling.progress import Progress
 from bench_scaling.results import Failure, Measurement, Results
-from bench_scaling.systems import BadReport, System
+from bench_scaling.systems import BadReport, System, join_figures
 
 LAST_WORDS = 25  # lines: a traceback's end, and what mpirun adds to it
 
@@ -56,19 +57,29 @@ class Benchmark:
         """One run, in a folder that is not kept."""
         system = self.systems[run.case.system]
         with tempfile.TemporaryDirectory(prefix="bench-scaling-") as folder:
-            report = Path(folder) / "report.json"
-            command = system.command(run.case, steps, report)
+            reports = _make_reports(Path(folder), run.case)
             started = time.perf_counter()
-            done = self.launcher.run(command, run.case.nodes, self.timeout_seconds)
+            done = self._start(run.case, steps, reports)
             seconds = time.perf_counter() - started
-            # mpirun may end with 0 after the death of a node: only the report is proof
-            if done.returncode or not report.exists():
+            # mpirun may end with 0 after the death of a node: only reports are proof
+            if done.returncode or not all(report.exists() for report in reports):
                 output = last_lines(done.stdout, LAST_WORDS)
                 raise RunFailed(f"exit code {done.returncode}\n{output}")
             try:
-                return Measurement(run, steps, system.read(report), seconds)
+                figures = join_figures([system.read(report) for report in reports])
             except BadReport as error:
                 raise RunFailed(str(error)) from None
+            return Measurement(run, steps, figures, seconds)
+
+    def _start(
+        self, case: Case, steps: Steps, reports: Sequence[Path]
+    ) -> subprocess.CompletedProcess[str]:
+        system = self.systems[case.system]
+        if not case.apart:
+            command = system.command(case, steps, reports[0])
+            return self.launcher.run(command, case.nodes, self.timeout_seconds)
+        commands = [system.command(case.alone, steps, report) for report in reports]
+        return self.launcher.run_apart(commands, self.timeout_seconds)
 
     def _plan(self, case: Case, results: Results) -> Steps:
         step_seconds = estimate_step(case, results)
@@ -76,3 +87,11 @@ class Benchmark:
 
     def _expect(self, case: Case, results: Results) -> float:
         return estimate_run(case, self._plan(case, results), results)
+
+
+def _make_reports(folder: Path, case: Case) -> list[Path]:
+    """Where reports will be: one of them all, or one of each node, in folders of their own."""
+    folders = [folder / str(node) for node in range(case.nodes if case.apart else 1)]
+    for one in folders:
+        one.mkdir()
+    return [one / "report.json" for one in folders]

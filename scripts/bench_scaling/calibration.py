@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench_scaling.launcher import Launcher
-from edgeddl.comm.model import Timing
+from edgeddl.comm.model import LinkModel, Timing
 
 SIZES = "1M,4M,16M,44695848"  # the last: ResNet-18's gradients
 TIMEOUT_SECONDS = 300.0
@@ -31,3 +31,20 @@ def _measure(launcher: Launcher, nodes: int) -> list[Timing]:
             return []
         rows = json.loads(report.read_text())["rows"]
     return [Timing(nodes, row["size_bytes"], row["seconds"]) for row in rows]
+
+
+def read_linpack_link(path: Path) -> LinkModel:
+    """The links as `python -m edgeddl linpack --engine hpl --hosts ...` has measured them.
+
+    Its ping-pong between the worst pair: a ring is as fast as its slowest link. ValueError where
+    the file has no such figures.
+    """
+    try:
+        link = json.loads(path.read_text())["cluster"]["link"]
+        return LinkModel(link["latency_seconds"], link["bytes_per_second"])
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise ValueError(
+            f"{path} has no figures of links: LINPACK was not run on a cluster"
+        ) from None

@@ -24,14 +24,15 @@ def estimate_step(case: Case, measurements: Iterable[Measurement]) -> float:
     same = [one.figures.step_seconds for one in kin if one.run.case == case]
     if same:
         return median(same)
-    sum_seconds = GUESSED_SUM_SECONDS if case.nodes > 1 else 0.0
+    sum_seconds = GUESSED_SUM_SECONDS if case.nodes > 1 and not case.apart else 0.0
     if not kin:
         speed = GUESSED_IMAGES_PER_SECOND[case.system] * GUESSED_STEM_FACTOR[case.stem]
         return case.batch / speed + sum_seconds
     nearest = min(kin, key=lambda one: _distance(one.run.case, case))
     figures = nearest.figures
     busy_seconds = figures.step_seconds - figures.wait_seconds
-    wait_seconds = figures.wait_seconds if nearest.run.case.nodes > 1 else sum_seconds
+    sends = nearest.run.case.nodes > 1 and not nearest.run.case.apart
+    wait_seconds = figures.wait_seconds if sends else sum_seconds
     return busy_seconds * case.batch / nearest.run.case.batch + wait_seconds
 
 
@@ -51,6 +52,7 @@ def _is_kin(one: Case, other: Case) -> bool:
     return (one.system, one.stem) == (other.system, other.stem)
 
 
-def _distance(one: Case, other: Case) -> tuple[float, int]:
-    """Batch counts before nodes: computing is most of a step."""
-    return abs(math.log(one.batch / other.batch)), abs(one.nodes - other.nodes)
+def _distance(one: Case, other: Case) -> tuple[float, bool, int]:
+    """Batch counts most: computing is most of a step."""
+    apart = one.apart != other.apart
+    return abs(math.log(one.batch / other.batch)), apart, abs(one.nodes - other.nodes)

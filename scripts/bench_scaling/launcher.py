@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 GRACE_SECONDS = 10.0  # for ranks to end in good order
+MPIRUN = str(Path(sys.executable).parent / "mpirun")
 
 
 class NoCluster(Exception):
@@ -39,6 +41,11 @@ class Launcher(Protocol):
     ) -> subprocess.CompletedProcess[str]:
         """The command on each of the first nodes, to its end; stdout has all output."""
 
+    def run_apart(
+        self, commands: Sequence[Sequence[str]], timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        """A command for each of the first nodes, which know nothing of each other."""
+
     def describe(self) -> dict[str, Any]:
         """The nodes, for the record."""
 
@@ -54,8 +61,14 @@ class LocalLauncher:
     def run(
         self, command: Sequence[str], nodes: int, timeout_seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        mpirun = str(Path(sys.executable).parent / "mpirun")
-        return run_job([mpirun, "-np", str(nodes), *command], timeout_seconds)
+        return run_job([MPIRUN, "-np", str(nodes), *command], timeout_seconds)
+
+    def run_apart(
+        self, commands: Sequence[Sequence[str]], timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        return run_at_once(
+            [[MPIRUN, "-np", "1", *command] for command in commands], timeout_seconds
+        )
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "local", "nodes": []}
@@ -80,6 +93,16 @@ class ClusterLauncher:
         # its default hostfile names all nodes, with one slot each
         mpirun = ["mpirun", "-np", str(nodes), *command]
         return run_job([*self._emulate, "exec", first, "--", *mpirun], timeout_seconds)
+
+    def run_apart(
+        self, commands: Sequence[Sequence[str]], timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        names = [node["name"] for node in self._nodes]
+        jobs = [
+            [*self._emulate, "exec", name, "--", "mpirun", "-np", "1", "--host", name, *command]
+            for name, command in zip(names, commands, strict=False)  # the first of them
+        ]
+        return run_at_once(jobs, timeout_seconds)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "emulated", "nodes": self._nodes}
@@ -133,6 +156,14 @@ def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.Comple
         end_job(job)
         raise
     return subprocess.CompletedProcess(command, job.returncode, output)
+
+
+def run_at_once(
+    commands: Sequence[Sequence[str]], timeout_seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Several commands as one job. Its exit code says nothing of theirs."""
+    script = " & ".join(shlex.join(command) for command in commands)
+    return run_job(["sh", "-c", f"{script} & wait"], timeout_seconds)
 
 
 def end_job(job: subprocess.Popen[str]) -> str:

@@ -22,13 +22,18 @@ LEAST_MEASURED_STEPS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a system at work on one task. `batch` is that of one node."""
+    """What is measured: a system at work on one task. `batch` is that of one node.
+
+    apart: each node trains for itself, all at the same time. Emulated nodes share the caches and
+        the memory of one machine: beside each other they are slower than alone, as boards are not.
+    """
 
     system: str
     compression: str
     stem: str
     batch: int
     nodes: int
+    apart: bool = False
 
     @property
     def series(self) -> Case:
@@ -38,18 +43,25 @@ class Case:
     @property
     def alone(self) -> Case:
         """The run on a single node that this one is compared with."""
-        return replace(self, nodes=1, compression=UNCOMPRESSED)
+        return replace(self, nodes=1, compression=UNCOMPRESSED, apart=False)
+
+    @property
+    def beside(self) -> Case:
+        """The same nodes, each for itself."""
+        return replace(self, compression=UNCOMPRESSED, apart=True)
 
     @property
     def order(self) -> tuple[object, ...]:
         """Where it stands in tables: by task, then by system."""
         compressed = self.compression != UNCOMPRESSED
-        system = (SYSTEMS.index(self.system), compressed, self.compression)
+        system = (SYSTEMS.index(self.system), not self.apart, compressed, self.compression)
         return (STEMS.index(self.stem), self.batch, self.nodes, *system)
 
     @property
     def label(self) -> str:
         """The system as tables name it, e.g. "edgeddl fp16"."""
+        if self.apart:
+            return f"{self.system} apart"
         return (
             self.system if self.compression == UNCOMPRESSED else f"{self.system} {self.compression}"
         )
@@ -92,17 +104,20 @@ def plan_runs(
     Small tasks come first: what they took tells how long the large ones will take.
     """
     return [
-        Run(Case(system, compression, stem, batch, nodes), repeat)
+        Run(case, repeat)
         for stem, batch, nodes in product(stems, sorted(batches), sorted(all_nodes))
         for repeat in range(repeats)
         for system in systems
-        for compression in _compressions_of(system, compressions, nodes)
+        for case in _cases(Case(system, UNCOMPRESSED, stem, batch, nodes), compressions)
     ]
 
 
-def _compressions_of(system: str, compressions: Sequence[str], nodes: int) -> Sequence[str]:
+def _cases(plain: Case, compressions: Sequence[str]) -> list[Case]:
     """A single node sends nothing, and the rivals know no compression without a graphics card."""
-    return compressions if system == EDGEDDL and nodes > 1 else (UNCOMPRESSED,)
+    if plain.nodes == 1:
+        return [plain]
+    kinds = compressions if plain.system == EDGEDDL else (UNCOMPRESSED,)
+    return [plain.beside, *(replace(plain, compression=kind) for kind in kinds)]
 
 
 def plan_steps(system: str, step_seconds: float, budget_seconds: float) -> Steps:

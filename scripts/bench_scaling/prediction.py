@@ -1,7 +1,7 @@
 """What more nodes would do: the links' alpha-beta model, and what backward can hide. Pure.
 
     step(N)    = compute(N) + others + max(0, allreduce(N) - 2/3 compute(N))
-    compute(N) = of one node alone + what sending takes of the processor, in proportion to the bytes
+    compute(N) = of nodes apart + what sending takes of the processor, in proportion to the bytes
 
 Backward is two thirds of computing, and communication goes on beside it. The all-reduce of N nodes
 follows from those measured on 2 to 4. `others` is what ranks waited for each other beside that; it
@@ -10,6 +10,7 @@ and the cost of sending are taken from the series' row with the most nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -23,7 +24,9 @@ BACKWARD_SHARE = 2 / 3
 
 def make_predictors(rows: Sequence[Row], link: LinkModel, link_mbit: float) -> dict[Case, Predict]:
     """For each series of edgeddl, from its row with the most nodes."""
-    last = {row.case.series: row for row in rows if row.case.system == EDGEDDL}
+    last = {
+        row.case.series: row for row in rows if row.case.system == EDGEDDL and not row.case.apart
+    }
     return {
         series: partial(predict_step, row, link, link_mbit)
         for series, row in last.items()
@@ -40,10 +43,11 @@ def predict_step(row: Row, link: LinkModel, link_mbit: float, nodes: int) -> flo
     def exposed(compute: float, nodes: int) -> float:
         return max(0.0, link.allreduce_seconds(payload, nodes) - BACKWARD_SHARE * compute)
 
-    alone = row.efficiency * row.step_seconds if row.efficiency else row.compute_seconds
-    sending = (row.compute_seconds - alone) * _sent_share(nodes) / _sent_share(known)
+    efficiency = row.communication_efficiency or row.efficiency
+    apart = min(efficiency * row.step_seconds if efficiency else math.inf, row.compute_seconds)
+    sending = (row.compute_seconds - apart) * _sent_share(nodes) / _sent_share(known)
     others = max(row.wait_seconds - exposed(row.compute_seconds, known), 0.0)
-    compute = alone + sending
+    compute = apart + sending
     return compute + others + exposed(compute, nodes)
 
 
@@ -76,7 +80,7 @@ def render_validation(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -
 
 
 def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
-    """The all-reduces the model was made from."""
+    """The links as the model takes them, beside the all-reduces that were measured."""
     cells = []
     for one in timings:
         model = link.allreduce_seconds(one.payload_bytes, one.ranks)
@@ -93,5 +97,7 @@ def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
         f"All-reduces: a turn takes {link.turn_seconds * 1e3:.2f} ms, a link carries"
         f" {link.bytes_per_second / 1e6:.1f} MB/s"
     )
+    if not cells:
+        return title
     table = render_table(("nodes", "size", "measured", "model", "difference"), cells)
     return f"{title}\n\n{table}"

@@ -12,7 +12,7 @@ from edgeddl.table import counted, render_table
 
 ABSENT = "-"
 COMMON_HEADINGS = ("stem", "batch", "nodes", "system", "img/s", "efficiency", "step")
-HEADINGS = (*COMMON_HEADINGS, "compute", "waiting", "wire", "of link limit", "runs")
+HEADINGS = (*COMMON_HEADINGS, "of apart", "compute", "waiting", "wire", "of link limit", "runs")
 
 
 def render_report(rows: Sequence[Row], predictors: Mapping[Case, Predict] | None = None) -> str:
@@ -44,6 +44,7 @@ def render_failures(failures: Sequence[Failure]) -> str:
 def _cells(row: Row) -> list[str]:
     return [
         *_common_cells(row),
+        ABSENT if row.case.apart else _percent(row.communication_efficiency),
         _seconds(row.compute_seconds),
         _seconds(row.wait_seconds),
         _seconds(row.wire_seconds),

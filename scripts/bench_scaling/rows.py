@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
@@ -21,6 +21,7 @@ class Row:
     """Medians over the runs of a case.
 
     efficiency: throughput over that of as many single nodes; None where one was not measured.
+    communication_efficiency: the same over as many nodes that train apart at the same time.
     wire_seconds: for what a rank sends in a step, at the link's rate; None without a link.
     limit_seconds: a step that computes as a single node does, and hides what it sends as far as
         that takes no longer.
@@ -31,6 +32,7 @@ class Row:
     step_seconds: float
     wait_seconds: float
     efficiency: float | None
+    communication_efficiency: float | None
     wire_seconds: float | None
     limit_seconds: float | None
 
@@ -74,7 +76,7 @@ def make_rows(measurements: Iterable[Measurement], link_mbit: float | None) -> l
         for case, of_case in by_case.items()
     }
     return [
-        make_row(case, by_case[case], step_seconds.get(case.alone), link_mbit)
+        make_row(case, by_case[case], step_seconds, link_mbit)
         for case in sorted(by_case, key=lambda case: case.order)
     ]
 
@@ -82,10 +84,13 @@ def make_rows(measurements: Iterable[Measurement], link_mbit: float | None) -> l
 def make_row(
     case: Case,
     measurements: Sequence[Measurement],
-    alone_seconds: float | None,
+    all_step_seconds: Mapping[Case, float],
     link_mbit: float | None,
 ) -> Row:
-    """`alone_seconds` is the step of a single node, which has the same batch."""
+    """The row of a case, beside those it is compared with."""
+    alone_seconds, beside_seconds = (
+        all_step_seconds.get(other) for other in (case.alone, case.beside)
+    )
     figures = [one.figures for one in measurements]
     step_seconds = median(one.step_seconds for one in figures)
     sent_bytes = median(one.sent_bytes for one in figures)
@@ -96,6 +101,7 @@ def make_row(
         step_seconds=step_seconds,
         wait_seconds=median(one.wait_seconds for one in figures),
         efficiency=alone_seconds / step_seconds if alone_seconds else None,
+        communication_efficiency=beside_seconds / step_seconds if beside_seconds else None,
         wire_seconds=wire_seconds,
         limit_seconds=_largest(alone_seconds, wire_seconds),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import harmonic_mean, mean
 from typing import Any, Protocol
 
 from rivals.process import SCRIPTS
@@ -38,6 +39,18 @@ class Figures:
     wait_seconds: float
     sent_bytes: float
     ranks: list[dict[str, Any]]
+
+
+def join_figures(apart: Sequence[Figures]) -> Figures:
+    """Of nodes that train for themselves: a step that takes as long as theirs on average."""
+    if len(apart) == 1:
+        return apart[0]
+    return Figures(
+        step_seconds=harmonic_mean(one.step_seconds for one in apart),
+        wait_seconds=mean(one.wait_seconds for one in apart),
+        sent_bytes=0.0,
+        ranks=[rank for one in apart for rank in one.ranks],
+    )
 
 
 class System(Protocol):
@@ -113,10 +126,10 @@ class Rival:
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]
         # mpirun does not pass variables on to other hosts
-        variables = [f"{name}={value}" for name, value in self.variables().items()]
+        variables = [f"{name}={value}" for name, value in self.variables(case).items()]
         return ["env", *variables, str(self._python), "-m", self._module, *arguments]
 
-    def variables(self) -> dict[str, str]:
+    def variables(self, case: Case) -> dict[str, str]:
         """What a worker finds in its process environment."""
         limits = dict.fromkeys(machine.THREAD_VARIABLES, str(self._threads))
         return {"PYTHONPATH": str(SCRIPTS), **limits}
@@ -140,9 +153,11 @@ class Torch(Rival):
         super().__init__(python, "bench_scaling.torch_worker", threads)
         self._launcher = launcher
 
-    def variables(self) -> dict[str, str]:
-        return super().variables() | {
-            "MASTER_ADDR": self._launcher.address,
+    def variables(self, case: Case) -> dict[str, str]:
+        # a rank that is alone may be on any node
+        meeting_point = self._launcher.address if case.nodes > 1 else "127.0.0.1"
+        return super().variables(case) | {
+            "MASTER_ADDR": meeting_point,
             "MASTER_PORT": str(free_port()),
             "GLOO_SOCKET_IFNAME": self._launcher.interface,
         }

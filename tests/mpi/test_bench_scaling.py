@@ -45,6 +45,16 @@ def test_a_benchmark_of_edgeddl_alone(tmp_path: Path) -> None:
     assert bench(tmp_path, "--systems", "edgeddl").returncode == 2  # not without --resume
 
 
+def test_ranks_apart_train_for_themselves(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--systems", "edgeddl", "--nodes", "2", "--compressions", "none")
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    apart, joint = results["measurements"]
+    assert [len(one["figures"]["ranks"]) for one in (apart, joint)] == [2, 2]
+    assert [rank["rank"] for rank in apart["figures"]["ranks"]] == [0, 0]
+    assert results["rows"][1]["communication_efficiency"] > 0
+
+
 @pytest.mark.parametrize("system", ["chainermn", "torch"])
 def test_rivals_train(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses on a batch that stays the same fall, and ranks with other batches hold one network."""

@@ -45,10 +45,10 @@ def test_each_rank_listens_on_its_own_port(tmp_path: Path) -> None:
         second = scrape(port + 1)
     host = os.uname().nodename
     assert (
-        f'edgeddl_steps_total{{run="tests.models-TinyNet-shapes",rank="0",host="{host}"}}' in first
+        f'edgeddl_steps_total{{host="{host}",rank="0",run="tests.models-TinyNet-shapes"}}' in first
     )
     assert (
-        f'edgeddl_steps_total{{run="tests.models-TinyNet-shapes",rank="1",host="{host}"}}' in second
+        f'edgeddl_steps_total{{host="{host}",rank="1",run="tests.models-TinyNet-shapes"}}' in second
     )
     assert "edgeddl_world_size" in first and "edgeddl_world_size" not in second
     check_with_promtool(first.encode())

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +36,14 @@ class Outcome:
 
 
 def play(
-    playbook: Path, inventory: Path | str, *words: str, variables: Mapping[str, str] | None = None
+    *playbooks: Path,
+    inventory: Path | str,
+    words: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Outcome:
     extra = [word for item in (variables or {}).items() for word in ("-e", "=".join(item))]
     done = subprocess.run(
-        [str(PROGRAM), "-i", str(inventory), str(playbook), *extra, *words],
+        [PROGRAM, "-i", inventory, *extra, *words, *playbooks],
         cwd=ANSIBLE,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_NOCOWS": "1"},
         stdin=subprocess.DEVNULL,

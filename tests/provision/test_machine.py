@@ -10,7 +10,7 @@ from cluster.emulate.inventory import default_path
 from cluster.emulate.roots import host_arch, root_path
 from tests.cluster.conftest import NUMBER, reason_to_skip
 from tests.cluster.emulator import Emulator
-from tests.provision.playbook import PROGRAM, play, site
+from tests.provision.playbook import PROGRAM, Outcome, play, site
 
 pytestmark = [
     pytest.mark.cluster,
@@ -35,15 +35,21 @@ def machine() -> Iterator[Emulator]:
     assert emulator.leftovers() == []
 
 
+def set_up(machine: Emulator) -> Outcome:
+    return play(
+        site("site"),
+        inventory=default_path(machine.name),
+        words=["--tags", "base,ssh_mesh"],
+        variables={"ansible_user": "pi"},
+    )
+
+
 def test_names_and_keys_of_a_machine(machine: Emulator) -> None:
-    inventory, node = default_path(machine.name), machine.node(1)
-    words = ("--tags", "base,ssh_mesh")
-    variables = {"ansible_user": "pi"}
-    first = play(site("site"), inventory, *words, variables=variables)
+    first, node = set_up(machine), machine.node(1)
     assert first.code == 0, first.output
     assert "127.0.1.1" not in machine.on(1, "cat", "/etc/hosts")
     # by the key it has made, and the host keys it knows; it would else ask, and fail
     command = ("sudo", "-u", "pi", "ssh", "-o", "BatchMode=yes", node, "hostname")
     assert machine.on(1, *command) == f"{node}\n"
-    second = play(site("site"), inventory, *words, variables=variables)
+    second = set_up(machine)
     assert second.counts()[node]["changed"] == 0, second.output

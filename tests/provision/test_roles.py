@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cluster.inventory_file import ROLES as KNOWN_ROLES
-from tests.provision.playbook import ANSIBLE, PLAYBOOKS, PROGRAM, ROLES, play
+from tests.provision.playbook import ANSIBLE, PLAYBOOKS, PROGRAM, ROLES, Outcome, play
 from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="ansible-core is not installed")
@@ -30,8 +30,7 @@ def read(path: Path) -> Any:
 
 
 def test_playbooks_are_well_formed() -> None:
-    first, *rest = PLAYBOOKS
-    outcome = play(first, SAMPLE, "--syntax-check", *map(str, rest))
+    outcome = play(*PLAYBOOKS, inventory=SAMPLE, words=["--syntax-check"])
     assert outcome.code == 0, outcome.output
     assert [path.name for path in PLAYBOOKS if str(path) not in outcome.output] == []
 
@@ -56,6 +55,12 @@ def test_every_role_can_be_taken_back_and_is_known_to_the_inventory(role: Path) 
     assert role.name in KNOWN_ROLES
 
 
+def play_here(inventory: str, playbook: Path, variables: dict[str, str]) -> Outcome:
+    variables = {"ansible_python_interpreter": sys.executable, **variables}
+    words = ["--connection", "local"]
+    return play(playbook, inventory=inventory, words=words, variables=variables)
+
+
 @pytest.fixture
 def board(tmp_path: Path) -> Path:
     """A board's files, as far as the role looks at them."""
@@ -71,12 +76,8 @@ def set_up(board: Path, tasks: str = "main") -> dict[str, int]:
     playbook = board / "playbook.yml"
     role = {"name": "raspberrypi", "tasks_from": tasks}
     task = {"name": "Set up", "ansible.builtin.import_role": role}
-    playbook.write_text(yaml.safe_dump([{"hosts": "all", "tasks": [task]}]))
-    variables = {
-        "raspberrypi_root": str(board),
-        "ansible_python_interpreter": sys.executable,
-    }
-    outcome = play(playbook, "localhost,", "--connection", "local", variables=variables)
+    playbook.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
+    outcome = play_here("localhost,", playbook, {"raspberrypi_root": str(board)})
     assert outcome.code == 0, outcome.output
     return outcome.counts()["localhost"]
 
@@ -127,7 +128,6 @@ def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
     playbook.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
     variables = {
         "ansible_host": "10.0.0.1",
-        "ansible_python_interpreter": sys.executable,
         "cluster_head": "pi-01",
         "edgeddl_user": "root",
         "python_env_data": "/opt/edgeddl/data",
@@ -135,7 +135,7 @@ def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
         "python_env_state": "/var/lib/edgeddl",
         "raspberrypi_governor": "performance",
     }
-    outcome = play(playbook, "board,", "--connection", "local", variables=variables)
+    outcome = play_here("board,", playbook, variables)
     assert outcome.code == 0, outcome.output
     done = subprocess.run(
         ["systemd-analyze", "verify", *(tmp_path / unit for unit in UNITS)],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from bench_scaling.benchmark import Benchmark
+from bench_scaling.calibration import read_linpack_link
 from bench_scaling.estimate import estimate_run, estimate_step
 from bench_scaling.launcher import run_job
 from bench_scaling.plan import Case, Run, Steps, plan_runs, plan_steps
@@ -17,7 +18,7 @@ from bench_scaling.prediction import make_predictors, predict_step
 from bench_scaling.report import render_failures, render_report
 from bench_scaling.results import ConditionsDiffer, Failure, Measurement, Results
 from bench_scaling.rows import Row, make_rows
-from bench_scaling.systems import BadReport, Edgeddl, Figures, Rival, System
+from bench_scaling.systems import BadReport, Edgeddl, Figures, Rival, System, join_figures
 
 from edgeddl.comm.model import LinkModel
 
@@ -48,14 +49,15 @@ def measurement(
 
 def test_systems_take_turns_within_each_repeat() -> None:
     runs = plan_runs(["edgeddl", "torch"], ["none"], ["cifar"], [8], [2], repeats=2)
-    assert [(run.repeat, run.case.system) for run in runs] == [
-        (0, "edgeddl"), (0, "torch"), (1, "edgeddl"), (1, "torch"),
-    ]  # fmt: skip
+    turns = ["edgeddl apart", "edgeddl", "torch apart", "torch"]
+    assert [(run.repeat, run.case.label) for run in runs] == [
+        (repeat, label) for repeat in (0, 1) for label in turns
+    ]
 
 
 def test_small_tasks_come_first() -> None:
     runs = plan_runs(["edgeddl"], ["none"], ["cifar"], [32, 8], [4, 1], repeats=1)
-    tasks = [(run.case.batch, run.case.nodes) for run in runs]
+    tasks = [(run.case.batch, run.case.nodes) for run in runs if not run.case.apart]
     assert tasks == [(8, 1), (8, 4), (32, 1), (32, 4)]
 
 
@@ -63,13 +65,15 @@ def test_only_edgeddl_on_several_nodes_compresses() -> None:
     runs = plan_runs(["edgeddl", "torch"], ["none", "fp16"], ["cifar"], [8], [1, 2], repeats=1)
     assert [(run.case.nodes, run.case.label) for run in runs] == [
         (1, "edgeddl"), (1, "torch"),
-        (2, "edgeddl"), (2, "edgeddl fp16"), (2, "torch"),
+        (2, "edgeddl apart"), (2, "edgeddl"), (2, "edgeddl fp16"),
+        (2, "torch apart"), (2, "torch"),
     ]  # fmt: skip
 
 
 def test_a_single_node_is_measured_when_only_compressed_runs_are_asked_for() -> None:
-    (alone, compressed) = plan_runs(["edgeddl"], ["fp16"], ["cifar"], [8], [1, 2], repeats=1)
-    assert compressed.case.alone == alone.case
+    runs = plan_runs(["edgeddl"], ["fp16"], ["cifar"], [8], [1, 2], repeats=1)
+    alone, apart, compressed = (run.case for run in runs)
+    assert (compressed.alone, compressed.beside) == (alone, apart)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,22 @@ def test_efficiency_of_compressed_runs_is_against_the_same_single_node() -> None
     assert rows[compressed].efficiency == pytest.approx(0.5)
 
 
+def test_communication_is_judged_beside_the_same_nodes_apart() -> None:
+    known = [measurement(case(1), 2.0), measurement(case(4).beside, 2.25)]
+    row = rows_of(*known, measurement(case(4, compression="fp16"), 2.5))
+    joint = row[case(4, compression="fp16")]
+    assert joint.communication_efficiency == pytest.approx(0.9)
+    assert joint.efficiency == pytest.approx(0.8)
+    assert row[case(4).beside].efficiency == pytest.approx(2.0 / 2.25)
+
+
+def test_figures_of_nodes_apart_are_those_of_their_summed_throughput() -> None:
+    fast, slow = Figures(1.0, 0.0, 0.0, ranks=[{"rank": 0}]), Figures(3.0, 0.0, 0.0, ranks=[{}])
+    joined = join_figures([fast, slow])
+    assert 2 / joined.step_seconds == pytest.approx(1 / 1.0 + 1 / 3.0)
+    assert joined.ranks == [{"rank": 0}, {}]
+
+
 def test_without_a_single_node_there_is_no_efficiency() -> None:
     other = measurement(case(1, system="torch"), 1.0)
     row = rows_of(measurement(case(2), 2.0), other)[case(2)]
@@ -176,7 +196,7 @@ def test_the_table_has_every_figure() -> None:
     together = measurement(case(2), 2.5, wait_seconds=0.4, sent_bytes=44e6)
     text = render_report(make_rows([measurement(case(1), 2.0), together], LINK_MBIT))
     *_, line = text.splitlines()
-    expected = "cifar 8 2 edgeddl 6.4 80% 2.50 s 2.10 s 0.40 s 0.44 s 80% 1"
+    expected = "cifar 8 2 edgeddl 6.4 80% 2.50 s - 2.10 s 0.40 s 0.44 s 80% 1"
     assert line.split() == expected.split()
     assert "Predicted" not in text
 
@@ -317,8 +337,21 @@ class StandInLauncher:
             Path(report).write_text(behaviour)
         return subprocess.CompletedProcess(command, 0, "last words\n")
 
+    def run_apart(
+        self, commands: Sequence[Sequence[str]], timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        return [self.run(command, 1, timeout_seconds) for command in commands][-1]
+
     def describe(self) -> dict[str, Any]:
         return {}
+
+
+def test_nodes_apart_report_each_for_itself(tmp_path: Path) -> None:
+    launcher = StandInLauncher({})
+    benchmark = Benchmark(launcher, {"edgeddl": StandInSystem()}, 20, timeout_seconds=1)
+    run = Run(case(3).beside, 0)
+    assert benchmark.measure(run, Steps(2, 3)).figures.step_seconds == pytest.approx(1.0)
+    assert launcher.started == ["edgeddl"] * 3
 
 
 def measure(folder: Path, *systems: str, **behaviour: str) -> tuple[StandInLauncher, Results]:
@@ -394,3 +427,23 @@ def test_ranks_that_part_are_no_data_parallel_training(tmp_path: Path) -> None:
     report.write_text(json.dumps({"ranks": [same[0], rank | {"parameters_checksum": 2}]}))
     with pytest.raises(BadReport, match="different parameters"):
         rival.read(report)
+
+
+def test_links_from_the_linpack_stage(tmp_path: Path) -> None:
+    figures = tmp_path / "linpack.json"
+    link = {"latency_seconds": 1e-4, "bytes_per_second": 113e6}
+    figures.write_text(json.dumps({"cluster": {"link": link}}))
+    assert read_linpack_link(figures) == LinkModel(1e-4, 113e6)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"cluster": {"link": null}}'])
+def test_a_linpack_result_without_links(content: str, tmp_path: Path) -> None:
+    figures = tmp_path / "linpack.json"
+    figures.write_text(content)
+    with pytest.raises(ValueError, match="no figures of links"):
+        read_linpack_link(figures)
+
+
+def test_an_absent_linpack_result(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No such file"):
+        read_linpack_link(tmp_path / "nowhere.json")

@@ -46,6 +46,7 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
 
 /* 3 x 3 windows with stride 1 or 2, by Winograd's algorithm. */
 int winograd_fits(const conv *shape);
+long winograd_products(const conv *shape); /* for each pair of an input and an output channel */
 int winograd_forward(const conv *shape, const float *x, prologue before, const float *W,
                      const float *bias, float *y);
 int winograd_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
@@ -54,6 +55,7 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
                              float *gW);
 
 /* Any window, by products of patches, read in the image itself. */
+long direct_products(const conv *shape); /* for each pair of channels */
 int direct_forward(const conv *shape, const float *x, prologue before, const float *W,
                    const float *bias, float *y);
 int direct_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,

@@ -78,6 +78,8 @@ static void compute(void *context, int part, int parts)
 
 static int convolve(job *j)
 {
+    drop_unseen_taps(&j->x.y);
+    drop_unseen_taps(&j->x.x);
     const long depth = patch_depth(&j->x), panels = panel_count(j);
     const long packed = round_up(panels * depth * TILE_COLUMNS, 16);
     int result = OUT_OF_MEMORY;
@@ -104,6 +106,23 @@ static weights group_weights(const conv *s, const float *W, long group, int turn
 {
     const long k = s->k / s->groups;
     return (weights){W + group * k, s->c / s->groups, k, s->k, turned};
+}
+
+/* Taps through which an output sees a pixel, over all outputs of an axis. */
+static long taps_seen(axis a)
+{
+    long seen = 0;
+    for (span s = {0}; s.end < a.outputs;) {
+        s = span_from(&a, s.end);
+        seen += (s.end - s.first) * (s.to - s.from);
+    }
+    return seen;
+}
+
+long direct_products(const conv *s)
+{
+    return s->n * taps_seen(forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy)) *
+           taps_seen(forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx));
 }
 
 int direct_forward(const conv *s, const float *x, prologue before, const float *W,

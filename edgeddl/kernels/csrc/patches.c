@@ -48,6 +48,15 @@ span span_from(const axis *a, long first)
     return s;
 }
 
+void drop_unseen_taps(axis *a)
+{
+    const long ends = (a->outputs - 1) * a->step; /* first pixels of the first and last output */
+    for (; a->taps > 0 && a->origin + ends < 0; a->taps--)
+        a->origin += a->tap_step, a->window_first += a->window_step;
+    while (a->taps > 0 && a->origin + (a->taps - 1) * a->tap_step >= a->pixels)
+        a->taps--;
+}
+
 /* All spans of an axis; the caller frees them. NULL if there is no memory. */
 static span *all_spans(const axis *a, long *count)
 {

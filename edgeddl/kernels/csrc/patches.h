@@ -33,6 +33,10 @@ axis gradient_axis(long pixels, long outputs, long window, long stride, long pad
 /* The span that begins with output `first`. */
 span span_from(const axis *a, long first);
 
+/* Leaves out taps at either end through which no output sees the image: of a 3 x 3 window on a
+ * 1 x 1 image one is left. */
+void drop_unseen_taps(axis *a);
+
 typedef struct {
     const float *source; /* [images][y.pixels][x.pixels], `pixel` numbers each, c of them seen */
     long images, pixel, c;

@@ -288,6 +288,11 @@ int winograd_fits(const conv *s)
            tile_grid(s->n, s->out_h, s->out_w, OUTPUTS).count >= FEWEST_TILES;
 }
 
+long winograd_products(const conv *s)
+{
+    return tile_grid(s->n, s->out_h, s->out_w, OUTPUTS).count * (s->sy == 1 ? PLANES : PLANES_2);
+}
+
 int winograd_forward(const conv *s, const float *x, prologue before, const float *W,
                      const float *bias, float *y)
 {

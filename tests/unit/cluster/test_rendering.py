@@ -81,6 +81,7 @@ def test_sshd_answers_on_its_nodes_address_only(spec: ClusterSpec) -> None:
     assert "ListenAddress 10.1.2.2\n" in text
     assert "AuthenticationMethods publickey\n" in text
     assert 'SetEnv "PATH=/a b:/c"\n' in text
+    assert "Subsystem sftp internal-sftp\n" in text
 
 
 def test_open_mpis_own_settings_stay(spec: ClusterSpec, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_what_each_rank_and_the_cluster_tell(tmp_path: Path) -> None:
             run.wait_for(lambda rank=rank: run.scrape(rank).get((names.EPOCH.name,), 0) > 1)
         first, second = run.scrape(0), run.scrape(1)
         texts = [run.fetch("/metrics", rank) for rank in (0, 1)]
-    assert 'edgeddl_steps_total{run="a-run",rank="0",host="thread-0"}' in texts[0].decode()
+    assert 'edgeddl_steps_total{host="thread-0",rank="0",run="a-run"}' in texts[0].decode()
     for values in (first, second):
         steps = values[names.STEPS.name,]
         # A scrape may fall between two values of one step.

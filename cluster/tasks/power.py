@@ -1,0 +1,83 @@
+"""fab reboot, shutdown: all boards, after a question."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from invoke import Context, task
+
+from cluster.errors import ClusterError
+from cluster.table import render_table
+from cluster.tasks.board import Board, BoardError, CommandFailed, ConnectionLost
+from cluster.tasks.boards import HELP, find_inventory, finish, on_all, select
+
+BOOT_SECONDS = 180
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+YES = {**HELP, "yes": "do not ask"}
+
+
+@task(help=YES, auto_shortflags=False)
+def reboot(c: Context, inventory: str | None = None, yes: bool = False) -> None:
+    """Start the boards anew and wait until they answer; asks first
+
+    fab reboot -H pi-03 --yes
+    """
+    boards = select(c, find_inventory(inventory))
+    confirm("reboot", boards, yes)
+    outcomes = on_all(boards, start_anew)
+    rows = [(o.board.name, f"back after {o.value:.0f} s" if o.value else o.text) for o in outcomes]
+    print(render_table(("host", "outcome"), rows))
+    finish(outcomes)
+
+
+@task(help=YES, auto_shortflags=False)
+def shutdown(c: Context, inventory: str | None = None, yes: bool = False) -> None:
+    """Shut the boards down, before they lose their power; asks first"""
+    boards = select(c, find_inventory(inventory))
+    confirm("shut down", boards, yes)
+    outcomes = on_all(boards, lambda board: order(board, "poweroff"))
+    rows = [(o.board.name, o.text if o.error else "shutting down") for o in outcomes]
+    print(render_table(("host", "outcome"), rows))
+    finish(outcomes)
+
+
+def confirm(verb: str, boards: Sequence[Board], yes: bool) -> None:
+    names = ", ".join(board.name for board in boards)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ClusterError(f"{verb} {names}: nobody is there to ask", hint="--yes")
+    if input(f"{verb} {names}, with all that runs there? [y/N] ").strip().lower() not in (
+        "y",
+        "yes",
+    ):
+        raise ClusterError("nothing was done")
+
+
+def order(board: Board, verb: str) -> None:
+    """As root; the connection may end before the answer comes."""
+    sudo = "" if board.run("id -u").strip() == "0" else "sudo -n "
+    try:
+        board.run(f"{sudo}systemctl {verb}")
+    except ConnectionLost:
+        pass
+    except CommandFailed as error:
+        raise BoardError(f"refused: {'; '.join(error.last_lines[-1:])}") from None
+
+
+def start_anew(board: Board) -> float:
+    """Returns the seconds until it answered again."""
+    before = board.run(BOOT_ID)
+    order(board, "reboot")
+    start = time.monotonic()
+    while time.monotonic() - start < BOOT_SECONDS:
+        board.close()
+        time.sleep(2)
+        try:
+            if board.run(BOOT_ID) != before:
+                return time.monotonic() - start
+        except BoardError:  # not yet
+            continue
+    raise BoardError(f"not back after {BOOT_SECONDS} s")

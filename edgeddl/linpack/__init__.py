@@ -1,0 +1,1 @@
+"""LINPACK: how fast a machine, or a cluster, really computes, and why if it is slow."""

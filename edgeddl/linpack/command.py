@@ -1,0 +1,209 @@
+"""python -m edgeddl linpack: its options, and the way through the stage."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from edgeddl import log, machine
+from edgeddl.atomic_file import write_json
+from edgeddl.errors import ConfigError
+from edgeddl.linpack import numpy_engine
+from edgeddl.linpack.blas_choice import choose_blas, measure_processor_share
+from edgeddl.linpack.cluster import (
+    ClusterOutcome,
+    find_slow_hosts,
+    judge_cluster,
+    measure_alone,
+    measure_together,
+    read_hosts,
+)
+from edgeddl.linpack.figures import NodeFigures
+from edgeddl.linpack.hpcc import Start, check_installed, cluster_network, run_hpcc
+from edgeddl.linpack.hpcc_input import plan_hpcc
+from edgeddl.linpack.hpcc_output import HpccResult
+from edgeddl.linpack.memory import available_bytes
+from edgeddl.linpack.problem import size_for_memory
+from edgeddl.linpack.processor import read_processor
+from edgeddl.linpack.record import FORMAT, NodeRecord, make_record, record_path
+from edgeddl.linpack.report import render_cluster, render_node
+from edgeddl.linpack.verdict import EXIT_SICK, HEALTHY, SICK, judge_link
+from edgeddl.log import logger
+
+DESCRIPTION = """\
+How fast this machine computes: solves a dense system of equations in double precision, compares
+the speed with the processor's peak and with published figures, and names the likely cause where
+it is slow. Takes a minute or so; let nothing else run meanwhile."""
+EXIT_CODES = """\
+exit code: 0 done; 2 it could not be run; 4 a machine is sick: too slow, or a wrong result
+
+examples:
+  python -m edgeddl linpack                                    nothing else is needed
+  python -m edgeddl linpack --engine hpl                       real HPL: sudo apt install hpcc
+  python -m edgeddl linpack --engine hpl --hosts pi-01,pi-02   each node alone, then together
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EXIT_CODES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--engine", choices=("numpy", "hpl"), default="numpy", help=(
+        "numpy: NumPy's LAPACK; hpl: Debian's hpcc, with STREAM and ping-pong (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--size", type=int, metavar="N", help=(
+        "equations to solve (default: as many as --memory-fraction allows)"
+    ))  # fmt: skip
+    parser.add_argument("--memory-fraction", type=float, default=0.25, metavar="X", help=(
+        "of the memory that is available, also by cgroup limits (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--memory-mib", type=int, metavar="N", help=(
+        "available memory, where it is not detected"
+    ))  # fmt: skip
+    parser.add_argument("--threads", type=int, metavar="N", help="(default: as in training)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help=(
+        "numpy: solve so many systems; the best counts (%(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--blas", choices=("auto", "openblas", "blis", "reference"),
+        default="auto", help="hpl: auto tries those that are installed (%(default)s)",
+    )  # fmt: skip
+    hosts = parser.add_mutually_exclusive_group()
+    hosts.add_argument("--hosts", metavar="A,B", help=(
+        "run on each of these over ssh, then, with --engine hpl, on all together"
+    ))  # fmt: skip
+    hosts.add_argument("--hostfile", type=Path, metavar="FILE", help=(
+        "the same for the hosts of Open MPI's hostfile, such as $VIRTUAL_ENV/etc/"
+        "prte-default-hostfile"
+    ))  # fmt: skip
+    parser.add_argument("--network", metavar="CIDR", help=(
+        "over which hosts talk (default: as the environment's Open MPI is set up)"
+    ))  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="FILE", help=(
+        "also write the result here; it is always kept in the state folder, as linpack.json"
+    ))  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The exit code says whether a machine is sick."""
+    _check(options)
+    if options.hosts is None and options.hostfile is None:
+        record = _measure(options)
+        content, text, word = record.to_json(), render_node(record), record.verdict.word
+        _write(record_path(), content)
+    else:
+        outcome = _measure_cluster(options)
+        content, text, word = _with_own(outcome), render_cluster(outcome), outcome.verdict.word
+    if options.output:
+        _write(options.output, content)
+    log.say(json.dumps(content, indent=1) if options.json else text)
+    return EXIT_SICK if word == SICK else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("size", "memory_mib", "threads", "repeats"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be above 0, not {value}")
+    if not 0 < options.memory_fraction <= 0.9:
+        raise ConfigError(
+            f"--memory-fraction must be above 0 and at most 0.9, not {options.memory_fraction:g}",
+            hint="what runs beside needs memory, too",
+        )
+
+
+def _measure(options: argparse.Namespace) -> NodeRecord:
+    """This machine alone."""
+    memory = options.memory_mib * 2**20 if options.memory_mib else available_bytes()
+    threads = options.threads or machine.default_threads()
+    engine = _run_numpy if options.engine == "numpy" else _run_hpl
+    figures = engine(options, memory * options.memory_fraction, threads)
+    return make_record(socket.gethostname(), read_processor(), memory, figures)
+
+
+def _run_numpy(options: argparse.Namespace, memory: float, threads: int) -> NodeFigures:
+    n = options.size or size_for_memory(memory, numpy_engine.MATRICES)
+    return numpy_engine.run_numpy(numpy_engine.Task(n, options.repeats, threads))
+
+
+def _run_hpl(options: argparse.Namespace, memory: float, threads: int) -> NodeFigures:
+    check_installed()
+    blas = choose_blas(options.blas, threads)
+    plan = plan_hpcc(options.size or size_for_memory(memory), ranks=1)
+    logger.info("HPL: N = %s, and hpcc's other tests: some minutes", f"{plan.n:,}")
+    share = measure_processor_share(blas, threads)
+    result, watch = run_hpcc(plan, Start(blas, threads), "hpcc")
+    return NodeFigures(
+        engine="hpl",
+        blas=blas.name,
+        threads=threads,
+        n=plan.n,
+        seconds=result.seconds,
+        gflops=result.gflops,
+        median_gflops=result.gflops,
+        residual=result.residual,
+        passed=result.passed,
+        processor_share=share,
+        throttled=watch.throttled,
+        hottest_celsius=watch.hottest_celsius,
+        stream=result.stream,
+    )
+
+
+def _measure_cluster(options: argparse.Namespace) -> ClusterOutcome:
+    """Each node alone; all together where each one could be measured."""
+    hosts = read_hosts(options.hosts, options.hostfile)
+    nodes = measure_alone(hosts, _node_arguments(options))
+    records = [node.record for node in nodes if node.record]
+    if options.engine != "hpl" or len(hosts) == 1 or len(records) < len(hosts):
+        return judge_cluster(nodes, None)
+    threads = min(record.figures.threads for record in records)
+    blas = choose_blas(_common_blas(records), threads)
+    network = options.network or cluster_network()
+
+    def start(hosts: Any) -> Start:
+        return Start(blas, threads, tuple(hosts), network)
+
+    joint = measure_together(nodes, start(hosts), options.size, options.memory_fraction)
+    return judge_cluster(nodes, joint, find_slow_hosts(hosts, start) if _is_slow(joint) else ())
+
+
+def _common_blas(records: list[NodeRecord]) -> str:
+    """What most nodes have found the best for themselves."""
+    names = [record.figures.blas for record in records]
+    return max(names, key=names.count)
+
+
+def _is_slow(joint: HpccResult) -> bool:
+    return joint.link is not None and judge_link(joint.link).word != HEALTHY
+
+
+def _node_arguments(options: argparse.Namespace) -> list[str]:
+    """The options that hold for each node."""
+    names = ("engine", "size", "memory_fraction", "memory_mib", "threads", "repeats", "blas")
+    given = [(name, getattr(options, name)) for name in names]
+    pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given if value]
+    return [word for pair in pairs for word in pair]
+
+
+def _with_own(outcome: ClusterOutcome) -> dict[str, Any]:
+    """The cluster's result beside this machine's own, which is kept if it is one of the nodes."""
+    name = socket.gethostname()
+    own = [node.record for node in outcome.nodes if node.record and node.record.host == name]
+    if not own:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"format": FORMAT, "time": now, "cluster": outcome.to_json()}
+    content = own[0].to_json() | {"cluster": outcome.to_json()}
+    _write(record_path(), content)
+    return content
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    try:
+        write_json(path, content)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    logger.info("result kept in %s", path)

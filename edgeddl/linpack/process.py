@@ -1,0 +1,77 @@
+"""Starts a program whose words are read line by line, and leaves nothing of it running."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from edgeddl.errors import LinpackError
+
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+PATIENCE_SECONDS = 10
+LAST_LINES = 12
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+    timeout_seconds: float | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """stdout and stderr as one stream. A session of its own: Ctrl-C reaches only us.
+
+    After the timeout it is ended, and so is what it says.
+    """
+    process = subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+        preexec_fn=_end_with_parent,
+    )  # fmt: skip
+    timer = threading.Timer(timeout_seconds or 0, process.terminate)
+    if timeout_seconds is not None:
+        timer.start()
+    try:
+        yield process
+    finally:
+        timer.cancel()
+        if process.poll() is None:
+            _end(process)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _end_with_parent() -> None:
+    """In the child: nothing goes on for minutes when we have been killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=PATIENCE_SECONDS)
+            return
+
+
+def check_end(what: str, process: subprocess.Popen[str], said: Sequence[str]) -> None:
+    """Raise LinpackError unless the program has ended well."""
+    code = process.wait()
+    if code == 0:
+        return
+    if code == -signal.SIGTERM or "SIGTERM" in "".join(said) or code == 128 + signal.SIGTERM:
+        raise LinpackError(f"{what} took too long")
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL) or any("signal 9" in line for line in said):
+        raise LinpackError(
+            f"{what} was killed: most likely it took more memory than there is",
+            hint="a smaller --memory-fraction or --size; --memory-mib where it is not detected",
+        )
+    words = "\n  ".join(line.rstrip() for line in said[-LAST_LINES:] if line.strip())
+    raise LinpackError(f"{what} ended with exit code {code}:\n  {words or '(it said nothing)'}")

@@ -1,0 +1,134 @@
+"""Whether a machine, or a cluster, computes as fast as it should; if not, why. Pure.
+
+Bands are those of a Raspberry Pi 4 at 1.5 GHz, whose peak is 24 GFLOPS: published results are 14
+to 16.5 with a tuned BLAS, and under 8 the BLAS is wrong or the board throttles. As shares of the
+peak they hold for other clocks and processors too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeddl.linpack.blas import PACKAGES, REFERENCE
+from edgeddl.linpack.figures import Link, NodeFigures
+
+HEALTHY, WARN, SICK, UNKNOWN = "healthy", "warn", "sick", "unknown"
+EXIT_SICK = 4
+
+HEALTHY_SHARE = 14 / 24
+SICK_SHARE = 8 / 24
+# Shorter runs say more of starting than of computing.
+SHORTEST_SECONDS = 1.0
+# Of its threads' time. 92 to 99 % were seen on a machine that was nearly idle.
+ALONE_SHARE = 0.8
+
+# Published for the whole board. What one thread, hpcc's, has of it is not known to us: hence half.
+BOARD = "Raspberry Pi 4"
+BOARD_COPY = 5.4e9
+SLOW_MEMORY_SHARE = 0.5
+
+# Four boards have reached 47 to 54 GFLOPS, 76 to 87 % of four times 15.5.
+PUBLISHED_EFFICIENCY = 0.76
+# A little below, and far below, what was published: our choice.
+HEALTHY_EFFICIENCY = 0.70
+SICK_EFFICIENCY = 0.50
+# Small problems are all communication: one that memory allows takes minutes.
+SHORTEST_JOINT_SECONDS = 30.0
+# Gigabit Ethernet with MPI: 113 MB/s and 0.1 ms. A cable that came up with 100 Mbit/s gives 11.
+GIGABIT_BYTES = 113e6
+SLOW_LINK_BYTES = 0.7 * GIGABIT_BYTES
+SICK_LINK_BYTES = 0.35 * GIGABIT_BYTES
+SLOW_LATENCY_SECONDS = 0.5e-3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word, and the likely causes, or why there is no better word."""
+
+    word: str
+    causes: tuple[str, ...] = ()
+
+
+def judge_node(figures: NodeFigures, peak_gflops: float | None, cpu: str) -> Verdict:
+    """One machine by its speed, as far as that can be compared with something."""
+    if not figures.passed:
+        return Verdict(SICK, (_wrong_result(figures.residual),))
+    if figures.seconds < SHORTEST_SECONDS:
+        return Verdict(UNKNOWN, (f"a run of {figures.seconds:.2f} s is too short to judge by",))
+    causes = _causes(figures, cpu)
+    if peak_gflops is None:
+        unknown = f"no share of the peak: {cpu} or its clock is not in the table of processors"
+        return Verdict(WARN if causes else UNKNOWN, (*causes, unknown))
+    word = _word(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
+    if word == SICK and figures.blas != REFERENCE and not _was_alone(figures):
+        word = WARN  # others took the time: no fault of the machine, as far as can be seen
+    if word != HEALTHY and not causes:
+        causes = ("no cause found: look at cooling, power supply and other programs",)
+    return Verdict(WARN if word == HEALTHY and causes else word, causes)
+
+
+def _was_alone(figures: NodeFigures) -> bool:
+    return figures.processor_share is None or figures.processor_share >= ALONE_SHARE
+
+
+def _word(share: float, healthy: float, sick: float) -> str:
+    if share >= healthy:
+        return HEALTHY
+    return WARN if share >= sick else SICK
+
+
+def _wrong_result(residual: float) -> str:
+    return f"wrong result, residual {residual:.3g}: memory, overclocking or a broken BLAS"
+
+
+def _causes(figures: NodeFigures, cpu: str) -> tuple[str, ...]:
+    """Whatever would make this machine slow."""
+    causes = []
+    if figures.blas == REFERENCE:
+        causes.append(f"wrong BLAS: the reference one is not tuned; sudo apt install {PACKAGES}")
+    if figures.throttled:
+        causes.append("throttled during the run: cooling or power supply")
+    if not _was_alone(figures):
+        causes.append(
+            f"not alone: got {figures.processor_share:.0%} of its threads' time;"
+            " other programs or a limit have the rest"
+        )
+    if figures.stream and BOARD in cpu and figures.stream.copy < SLOW_MEMORY_SHARE * BOARD_COPY:
+        causes.append(f"slow memory: STREAM copies {figures.stream.copy / 1e9:.1f} GB/s")
+    return tuple(causes)
+
+
+def judge_link(link: Link) -> Verdict:
+    """The worst pair of nodes, compared with gigabit Ethernet."""
+    word = _word(link.bytes_per_second, SLOW_LINK_BYTES, SICK_LINK_BYTES)
+    causes = []
+    if word != HEALTHY:
+        causes.append(
+            f"slow link: ping-pong carries {link.bytes_per_second / 1e6:.0f} MB/s,"
+            f" gigabit Ethernet {GIGABIT_BYTES / 1e6:.0f}"
+        )
+    if link.latency_seconds > SLOW_LATENCY_SECONDS:
+        causes.append(f"slow link: ping-pong takes {link.latency_seconds * 1e3:.1f} ms one way")
+    return Verdict(WARN if causes and word == HEALTHY else word, tuple(causes))
+
+
+def judge_efficiency(efficiency: float, seconds: float) -> Verdict:
+    """All nodes together, compared with the sum of each alone."""
+    if seconds < SHORTEST_JOINT_SECONDS:
+        why = f"efficiency: a run of {seconds:.1f} s is too short to judge by"
+        return Verdict(UNKNOWN, (why,))
+    word = _word(efficiency, HEALTHY_EFFICIENCY, SICK_EFFICIENCY)
+    low = f"efficiency {efficiency:.0%}: published are {PUBLISHED_EFFICIENCY:.0%}"
+    return Verdict(word, () if word == HEALTHY else (low,))
+
+
+def judge_result(residual: float, passed: bool) -> Verdict:
+    return Verdict(HEALTHY) if passed else Verdict(SICK, (_wrong_result(residual),))
+
+
+def combine(verdicts: Sequence[Verdict]) -> Verdict:
+    """The worst word, and every cause. What is not known outweighs only what is healthy."""
+    order = (HEALTHY, UNKNOWN, WARN, SICK)
+    word = max((one.word for one in verdicts), key=order.index)
+    return Verdict(word, tuple(cause for one in verdicts for cause in one.causes))

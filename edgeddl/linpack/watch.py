@@ -1,0 +1,59 @@
+"""Looks on while something runs: sensors, and whoever shows how far it has come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from edgeddl.hardware import Sensors, read_sensors
+from edgeddl.log import start_thread
+
+INTERVAL_SECONDS = 1.0
+
+
+class Watch:
+    """A context in which the sensors are read and `tick` is called every second."""
+
+    def __init__(
+        self, tick: Callable[[], None], read: Callable[[], Sensors] = read_sensors
+    ) -> None:
+        self._tick = tick
+        self._read = read
+        self._end = threading.Event()
+        self._samples: list[Sensors] = []
+
+    def __enter__(self) -> Watch:
+        self._samples.append(self._read())
+        self._thread = start_thread(self._look, "linpack watch")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        self._samples.append(self._read())
+
+    def _look(self) -> None:
+        while not self._end.wait(INTERVAL_SECONDS):
+            self._samples.append(self._read())
+            self._tick()
+
+    @property
+    def hottest_celsius(self) -> float | None:
+        known = (sample.temperature_celsius for sample in self._samples)
+        return max((value for value in known if value is not None), default=None)
+
+    @property
+    def throttled(self) -> bool | None:
+        """Whether anything held the machine back meanwhile; None where that cannot be known."""
+        known = [sample.throttling for sample in self._samples if sample.throttling]
+        if not known:
+            return None
+        # Bits since boot catch what came and went between two looks.
+        came = known[-1].slowed_since_boot and known[-1].bits >> 16 != known[0].bits >> 16
+        return came or any(one.slowed for one in known)

@@ -1,0 +1,46 @@
+"""The LINPACK stage on emulated nodes, over ssh, as on boards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from edgeddl.linpack.hpcc import PROGRAMS, SYSTEM_PATH
+from tests.cluster.emulator import Emulator
+
+pytestmark = pytest.mark.cluster
+
+STATE = "/run/edgeddl"  # each node's own, where /home is shared
+LINPACK = ("env", f"EDGEDDL_STATE={STATE}", sys.executable, "-m", "edgeddl", "linpack")
+HAS_HPCC = all(shutil.which(name, path=SYSTEM_PATH) for name in PROGRAMS)
+
+
+def test_each_node_alone_keeps_its_own_result(three_nodes: Emulator) -> None:
+    hosts = [three_nodes.node(number) for number in (1, 2)]
+    arguments = ("--hosts", ",".join(hosts), "--size", "300", "--repeats", "1", "--json")
+    value = json.loads(three_nodes.on(1, *LINPACK, *arguments))
+    assert value["host"] == hosts[0]
+    assert value["cluster"]["hosts"] == hosts
+    assert [node["host"] for node in value["cluster"]["nodes"]] == hosts
+    for number, host in enumerate(hosts, start=1):
+        kept = json.loads(three_nodes.on(number, "cat", f"{STATE}/linpack.json"))
+        assert (kept["host"], kept["n"], kept["passed"]) == (host, 300, True)
+
+
+@pytest.mark.skipif(not HAS_HPCC, reason="Debian's hpcc is not installed: apt install hpcc")
+def test_hpl_spans_two_nodes(three_nodes: Emulator) -> None:
+    hosts = ",".join(three_nodes.node(number) for number in (1, 2))
+    arguments = ("--engine", "hpl", "--hosts", hosts, "--size", "400", "--blas", "openblas")
+    done = three_nodes(
+        "exec", three_nodes.node(1), "--", *LINPACK, *arguments, "--json", timeout=290
+    )
+    assert done.returncode in (0, 4), done.stderr  # 4: the link may be slow on a busy machine
+    cluster = json.loads(done.stdout)["cluster"]
+    assert (cluster["n"], cluster["grid"], cluster["passed"]) == (400, [1, 2], True)
+    assert cluster["gflops"] > 0
+    # a link of 940 Mbit/s between them, in each direction
+    assert 0 < cluster["link"]["bytes_per_second"] < 940e6 / 8 * 1.1
+    assert cluster["link"]["latency_seconds"] > 0

@@ -1,0 +1,77 @@
+"""Output of real hpcc runs (Debian's hpcc 1.5.0), whole and broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeddl.errors import LinpackError
+from edgeddl.linpack.hpcc_input import HpccPlan
+from edgeddl.linpack.hpcc_output import SECTIONS, count_sections, parse_output
+from tests.support import REPOSITORY
+
+RECORDED = REPOSITORY / "tests/fixtures/hpcc"
+ONE, TWO = HpccPlan(2000, 80, 1, 1), HpccPlan(2000, 80, 1, 2)
+
+
+def recorded(name: str) -> str:
+    return Path(RECORDED / name).read_text()
+
+
+def test_two_ranks() -> None:
+    result = parse_output(recorded("two_ranks.txt"), TWO)
+    assert result.gflops == pytest.approx(18.9875)
+    assert result.seconds == pytest.approx(0.281202)
+    assert result.residual == pytest.approx(0.0030191)
+    assert result.passed
+    assert result.stream.copy == pytest.approx(66.3106e9)
+    assert result.stream.triad == pytest.approx(51.7029e9)
+    assert result.link is not None
+    assert result.link.latency_seconds == pytest.approx(0.399222e-6)
+    assert result.link.bytes_per_second == pytest.approx(10.4559e9)
+    assert result.link.mean_bytes_per_second == pytest.approx(10.6729e9)
+
+
+def test_one_rank_has_no_link() -> None:
+    result = parse_output(recorded("one_rank.txt"), ONE)
+    assert result.gflops == pytest.approx(30.9414)
+    assert result.link is None
+
+
+def test_sections_are_counted_as_they_end() -> None:
+    text = recorded("one_rank.txt")
+    assert count_sections(text) == len(SECTIONS)
+    assert count_sections(text.partition("Begin of StarDGEMM")[0]) == SECTIONS.index("StarDGEMM")
+    assert count_sections("") == 0
+
+
+def test_what_hpl_ran_in_place_of_what_it_was_asked_for() -> None:
+    """HPL found too few ranks for its grid, and went on with sizes of its own."""
+    with pytest.raises(LinpackError, match=r"asked for N 2000.*2 x 2, but ran N 2560"):
+        parse_output(recorded("grid_refused.txt"), HpccPlan(2000, 80, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (lambda text: "", "before its first section"),
+        (lambda text: text[: text.index("Begin of HPL") + 900], "in section HPL"),
+        (lambda text: text[: text.index("MPIFFT_N=")], "in section Summary"),
+        (lambda text: text.replace("HPL_Tflops=", "HPL_Xflops="), "no HPL_Tflops"),
+        (lambda text: text.replace("HPL_time=0.2", "HPL_time=x"), "HPL_time=x81202 is no number"),
+        (lambda text: text.replace("HPL_Tflops=0.0", "HPL_Tflops=nan#"), "is no number"),
+        (lambda text: text.replace("......", "----"), "no residual"),
+        (lambda text: text.replace("Usec=", "=").replace("MaxPingPongLatency_usec=0.399222",
+         "MaxPingPongLatency_usec=-1"), "MaxPingPongLatency_usec=-1: not measured"),
+    ],
+)  # fmt: skip
+def test_broken_output_is_an_error_that_says_what(broken, complaint: str) -> None:
+    with pytest.raises(LinpackError, match=complaint):
+        parse_output(broken(recorded("two_ranks.txt")), TWO)
+
+
+def test_a_failed_residual_is_a_result_not_an_error() -> None:
+    text = recorded("two_ranks.txt").replace("0.0030191 ...... PASSED", "31.4 ...... FAILED")
+    result = parse_output(text, TWO)
+    assert (result.residual, result.passed) == (31.4, False)
