@@ -85,6 +85,12 @@ def test_a_newcomer_is_told_what_a_panel_shows(where: str, panel: dict[str, Any]
     assert steps[0] is None and steps[1:] == sorted(steps[1:])
 
 
+def test_the_guide_explains_every_panel() -> None:
+    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    titles = {panel["title"] for _, panel in read_panels() if panel["type"] != "row"}
+    assert [title for title in sorted(titles) if f"*{title}*" not in page] == []
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_grafana_asks_nothing_when_it_reads_a_dashboard(path: Path) -> None:
     text = path.read_text()

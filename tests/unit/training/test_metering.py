@@ -157,6 +157,16 @@ def test_a_run_takes_the_same_course_with_metrics_and_resumed(tmp_path: Path) ->
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
+def test_the_environment_may_give_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_ports(2)
+    monkeypatch.setenv("EDGEDDL_METRICS_PORT", str(port))
+    with socket.create_server(("127.0.0.1", port + 1)), pytest.raises(EdgeddlError) as caught:
+        train(tmp_path / "on", 2)
+    assert "rank 1's metrics" in str(caught.value)
+    with socket.create_server(("127.0.0.1", port + 1)):
+        train(tmp_path / "off", 2, metrics_port=0)
+
+
 def test_nothing_is_left_of_the_server_when_a_run_has_ended(tmp_path: Path) -> None:
     port = free_ports(2)
     train(tmp_path, 2, metrics_port=port)
