@@ -62,7 +62,8 @@ class Monitoring:
             else:
                 os.kill(prometheus.pid, signal.SIGHUP)  # reads its files again
             if alone and exporter.pid is None and _is_free(exporter):
-                exporter.start([sys.executable, "-m", "edgeddl", "exporter"])
+                words = ["exporter", "--address", exporter.address, "--port", str(exporter.port)]
+                exporter.start([sys.executable, "-m", "edgeddl", *words])
             if board.pid is None and (home / "bin/grafana").exists():
                 self._start_grafana(board, home, prometheus)
 
