@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cluster.errors import ClusterError
 from cluster.inventory_file import read_inventory
-from cluster.monitoring import grafana, panels, targets, views
+from cluster.monitoring import dashboard_json, grafana, targets, views
 from cluster.monitoring.local import (
     GRAFANA_HOME,
     GRAFANA_PORT,
@@ -167,7 +167,7 @@ def print_provisioning(options: argparse.Namespace) -> None:
 def write_dashboards(_: argparse.Namespace) -> None:
     for dashboard in views.ALL:
         path = grafana.DASHBOARDS / f"{dashboard.name}.json"
-        path.write_text(panels.render(dashboard))
+        path.write_text(dashboard_json.render(dashboard))
         print(f"wrote {path}")
 
 

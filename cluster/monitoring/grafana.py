@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cluster.monitoring.panels import DATASOURCE
+from cluster.monitoring.dashboard_json import DATASOURCE
 
 DASHBOARDS = Path(__file__).with_name("dashboards")
 FOLDER = "edgeddl"

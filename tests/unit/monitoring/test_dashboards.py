@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cluster.inventory_file import read_inventory
-from cluster.monitoring import grafana, local, panels, targets, views
+from cluster.monitoring import dashboard_json, grafana, local, panels, targets, views
 from cluster.monitoring.__main__ import main
 from edgeddl.metrics import names
 from tests.support import REPOSITORY
@@ -51,7 +51,7 @@ def known_names() -> set[str]:
 @pytest.mark.parametrize("dashboard", views.ALL, ids=lambda dashboard: dashboard.name)
 def test_committed_dashboards_are_what_the_views_say(dashboard: panels.Dashboard) -> None:
     committed = (grafana.DASHBOARDS / f"{dashboard.name}.json").read_text()
-    assert committed == panels.render(dashboard), "python -m cluster.monitoring dashboards"
+    assert committed == dashboard_json.render(dashboard), "python -m cluster.monitoring dashboards"
 
 
 def test_there_is_no_other_dashboard() -> None:
@@ -100,7 +100,7 @@ def test_grafana_asks_nothing_when_it_reads_a_dashboard(path: Path) -> None:
     targets_of = [target for panel in dashboard["panels"] for target in panel.get("targets", ())]
     for place in [*places, *targets_of]:
         if place.get("type") != "row":
-            assert place["datasource"] == panels.DATASOURCE
+            assert place["datasource"] == dashboard_json.DATASOURCE
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     for name in ("run", "node"):
         assert (f"${name}" in json.dumps(dashboard["panels"])) == (name in variables)
@@ -116,7 +116,7 @@ def test_panels_fill_the_page_without_overlap(path: Path) -> None:
             for x in range(place["x"], place["x"] + place["w"])
             for y in range(place["y"], place["y"] + place["h"])
         }
-        assert not cells & taken and all(x < panels.GRID_COLUMNS for x, _ in cells)
+        assert not cells & taken and all(x < dashboard_json.GRID_COLUMNS for x, _ in cells)
         taken |= cells
 
 
@@ -161,7 +161,7 @@ def test_a_missing_inventory_is_a_message(
 
 def test_the_data_source_is_the_one_panels_ask() -> None:
     (source,) = grafana.datasource("http://localhost:9090")["datasources"]
-    assert source["uid"] == panels.DATASOURCE["uid"]
+    assert source["uid"] == dashboard_json.DATASOURCE["uid"]
     config = yaml.safe_load((local.HERE / "prometheus.yml").read_text())
     assert source["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
 
