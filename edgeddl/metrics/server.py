@@ -18,6 +18,7 @@ from http import HTTPStatus
 from edgeddl.log import start_thread
 
 CLIENT_SECONDS = 5.0
+CLOSING_SECONDS = 1.0
 CONNECTIONS = 16
 LONGEST_REQUEST = 8192
 
@@ -53,7 +54,7 @@ class MetricsServer:
         self._started.wait()
 
     def close(self) -> None:
-        """Stop listening; clients that are there now are let go."""
+        """Stop listening; answers under way have a moment, then clients are let go."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closed.set)
             self._thread.join()
@@ -66,6 +67,8 @@ class MetricsServer:
         self._started.set()
         await self._closed.wait()
         server.close()
+        if self._clients:
+            await asyncio.wait(self._clients, timeout=CLOSING_SECONDS)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._clients) >= CONNECTIONS:
