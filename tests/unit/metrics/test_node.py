@@ -195,6 +195,12 @@ def test_a_meters_file(tmp_path: Path, content: str, watts: float | None) -> Non
     assert read_meter_file(file) == watts
 
 
+def test_a_meters_file_that_has_grown_for_months(tmp_path: Path) -> None:
+    file = tmp_path / "power"
+    file.write_text("4.0 W\n" * 1_000_000 + "5.25 W\n")
+    assert read_meter_file(file) == 5.25
+
+
 def test_a_meters_file_that_is_old_says_nothing(tmp_path: Path) -> None:
     file = tmp_path / "power"
     file.write_text("5.0\n")
