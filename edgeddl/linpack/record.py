@@ -85,8 +85,10 @@ def parse_record(value: Any) -> NodeRecord:
             figures=NodeFigures(**{name: value[name] for name in names} | {"stream": stream}),
             verdict=Verdict(value["verdict"], tuple(value["causes"])),
         )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no record of a LINPACK run: {error!r}") from None
+    except KeyError as error:
+        raise ValueError(f"a record of a LINPACK run without {error}") from None
+    except TypeError:
+        raise ValueError("no record of a LINPACK run") from None
 
 
 def record_path() -> Path:
