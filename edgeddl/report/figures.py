@@ -10,14 +10,13 @@ from typing import Any
 
 from edgeddl.errors import ConfigError
 from edgeddl.report.results import (
-    PHASES,
     efficiency,
     losses,
     slowed,
     throughput,
     throughput_alone,
 )
-from edgeddl.report.run import Run, Steps, thinned
+from edgeddl.report.run import PHASES, Run, Steps, thinned
 
 try:
     import matplotlib

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edgeddl.hardware import Throttling
-from edgeddl.report.run import Json, Run, Steps
+from edgeddl.report.run import PHASES, Json, Run, Steps
 
-PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
 # In a comparison these differ because runs are two, not because they were meant to.
 NEVER_COMPARED = (
     "run_dir", "summary", "timeline", "timeline_steps", "resume", "progress", "metrics_port",
