@@ -7,23 +7,40 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
-from edgeddl.linpack import command as linpack_command
-from edgeddl.measure import allreduce as allreduce_bench
-from edgeddl.measure import exporter as exporter_bench
-from edgeddl.metrics import exporter
-from edgeddl.report import command as report_command
 from edgeddl.table import render_facts
+
+# Commands in modules of their own, which have `add_arguments` and `run`.
+COMMANDS = (
+    ("linpack", "edgeddl.linpack.command", "how fast this machine or cluster computes"),
+    (
+        "exporter",
+        "edgeddl.metrics.exporter",
+        "serve this machine's temperature, clock, throttling and power to Prometheus",
+    ),
+    ("report", "edgeddl.report.command", "a page of plots of runs, or their numbers"),
+)
+BENCHES = (
+    (
+        "allreduce",
+        "edgeddl.measure.allreduce",
+        "time of an all-reduce by size and algorithm: mpirun -np N python -m edgeddl ...",
+    ),
+    ("exporter", "edgeddl.measure.exporter", "what scraping costs a training run"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     log.configure()
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = build_parser(words).parse_args(words)
     try:
         return options.run(options) or 0
     except EdgeddlError as error:
@@ -33,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """For these words of a command line: other commands than those in it are known by name only."""
     parser = argparse.ArgumentParser(
         prog="python -m edgeddl",
         description="Training is started by: [mpirun -np N] python -m edgeddl.train",
@@ -42,40 +60,32 @@ def build_parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="what this machine and this installation are")
     info.add_argument("--json", action="store_true", help="print JSON instead of a table")
     info.set_defaults(run=print_info)
-    data = commands.add_parser("data", help="get data sets and check them").add_subparsers(
-        required=True, metavar="action"
-    )
-    fetch = data.add_parser("fetch", help="download a data set, or go on with a download")
+    _add_data(commands.add_parser("data", help="get data sets and check them"))
+    bench = commands.add_parser("bench", help="measure this cluster")
+    _add_commands(bench.add_subparsers(required=True, metavar="what"), BENCHES, words)
+    _add_commands(commands, COMMANDS, words)
+    return parser
+
+
+def _add_commands(
+    parsers: Any, commands: Sequence[tuple[str, str, str]], words: Sequence[str]
+) -> None:
+    """A module is imported only where it is asked for: a service shall not carry them all."""
+    for name, module_name, text in commands:
+        parser = parsers.add_parser(name, help=text)
+        if name in words:
+            module = import_module(module_name)
+            module.add_arguments(parser)
+            parser.set_defaults(run=module.run)
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="action")
+    fetch = actions.add_parser("fetch", help="download a data set, or go on with a download")
     fetch.add_argument("--url", help="a mirror of the official archive; the checksum is the same")
     fetch.set_defaults(run=fetch_data)
-    check = data.add_parser("check", help="read a data set and say what is in it")
+    check = actions.add_parser("check", help="read a data set and say what is in it")
     check.set_defaults(run=check_data)
-    bench = commands.add_parser("bench", help="measure this cluster").add_subparsers(
-        required=True, metavar="what"
-    )
-    allreduce = bench.add_parser(
-        "allreduce",
-        help="time of an all-reduce by size and algorithm: mpirun -np N python -m edgeddl ...",
-    )
-    allreduce_bench.add_arguments(allreduce)
-    allreduce.set_defaults(run=allreduce_bench.run)
-    linpack = commands.add_parser("linpack", help="how fast this machine or cluster computes")
-    linpack_command.add_arguments(linpack)
-    linpack.set_defaults(run=linpack_command.run)
-    scraping = bench.add_parser("exporter", help="what scraping costs a training run")
-    exporter_bench.add_arguments(scraping)
-    scraping.set_defaults(run=exporter_bench.run)
-    service = commands.add_parser(
-        "exporter",
-        help="serve this machine's temperature, clock, throttling and power to Prometheus",
-        description="Serves /metrics until SIGTERM or Ctrl-C. What this machine has no sensor for"
-        " is absent. Training serves its own: python -m edgeddl.train --metrics-port N.",
-    )
-    exporter.add_arguments(service)
-    service.set_defaults(run=exporter.run)
-    report = commands.add_parser("report", help="a page of plots of runs, or their numbers")
-    report_command.add_arguments(report)
-    report.set_defaults(run=report_command.run)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
         action.add_argument(
@@ -84,7 +94,6 @@ def build_parser() -> argparse.ArgumentParser:
             metavar="DIR",
             help="where it is kept (default: $EDGEDDL_DATA, then the cache folder)",
         )
-    return parser
 
 
 def print_info(options: argparse.Namespace) -> None:
@@ -102,10 +111,10 @@ def print_info(options: argparse.Namespace) -> None:
     }
     if options.json:
         facts |= {"sensors": sensors.as_dict(), "memory": memory and memory.as_dict()}
-        print(json.dumps(facts, indent=1))
+        log.say(json.dumps(facts, indent=1))
     else:
         facts |= hardware.describe(sensors, memory)
-        print(render_facts([(name, str(value)) for name, value in facts.items()]))
+        log.say(render_facts([(name, str(value)) for name, value in facts.items()]))
 
 
 def fetch_data(options: argparse.Namespace) -> None:

@@ -7,9 +7,12 @@ import errno
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from edgeddl.errors import ConfigError
 
 
 @contextlib.contextmanager
@@ -44,6 +47,20 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def check_output_path(what: str, path: Path, *, hint: str | None = None) -> None:
+    """Find out before long work whether its result, an option's or another, can be written."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{what} {path} cannot be written: {error.strerror or error}", hint=hint
+        ) from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -87,6 +87,8 @@ def _files(
 ) -> Iterator[tuple[str, paramiko.SFTPAttributes]]:
     """All plain files below a folder, by their relative names."""
     for entry in sftp.listdir_attr(posixpath.join(folder, relative)):
+        if "/" in entry.filename or entry.filename in (".", ".."):
+            raise OSError(f"{entry.filename!r} is no name of a file")  # would lead out of runs/
         name = posixpath.join(relative, entry.filename)
         if stat.S_ISDIR(entry.st_mode or 0):
             yield from _files(sftp, folder, name)

@@ -12,7 +12,7 @@ mkdir -p job runs
 exec 9>job/lock
 flock -n 9 || exit 75
 rm -f job/pid job/code
-echo "$2" >job/command
+printf '%s\n' "$2" >job/command
 : >job/log
 export JOB_COLUMNS="$1" JOB_COMMAND="$2" SHELL=/bin/sh
 

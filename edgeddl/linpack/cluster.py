@@ -33,7 +33,11 @@ from edgeddl.linpack.verdict import (
 )
 from edgeddl.log import logger
 
-SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+# A node that falls silent is given up after 45 s; it would be waited for for ever.
+SSH = (
+    "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15",
+    "-o", "ServerAliveCountMax=3",
+)  # fmt: skip
 LAST_LINES = 6
 # Pairs are played only for their ping-pong: the smallest problem will do.
 PAIR_SIZE = 256

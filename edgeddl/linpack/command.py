@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeddl import log, machine
-from edgeddl.atomic_file import write_json
+from edgeddl.atomic_file import check_output_path, write_json
 from edgeddl.errors import ConfigError
 from edgeddl.linpack import numpy_engine
 from edgeddl.linpack.blas_choice import choose_blas, measure_processor_share
@@ -92,14 +92,18 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     if options.hosts is None and options.hostfile is None:
         record = _measure(options)
+        own: NodeRecord | None = record
         content, text, word = record.to_json(), render_node(record), record.verdict.word
-        _write(record_path(), content)
     else:
         outcome = _measure_cluster(options)
-        content, text, word = _with_own(outcome), render_cluster(outcome), outcome.verdict.word
+        own = _find_own(outcome)
+        content, text, word = _with(own, outcome), render_cluster(outcome), outcome.verdict.word
+    # first of all: to write it may fail, after minutes of measuring
+    log.say(json.dumps(content, indent=1) if options.json else text)
+    if own:
+        _write(record_path(), content)
     if options.output:
         _write(options.output, content)
-    log.say(json.dumps(content, indent=1) if options.json else text)
     return EXIT_SICK if word == SICK else 0
 
 
@@ -113,6 +117,11 @@ def _check(options: argparse.Namespace) -> None:
             f"--memory-fraction must be above 0 and at most 0.9, not {options.memory_fraction:g}",
             hint="what runs beside needs memory, too",
         )
+    if options.output:
+        check_output_path("--output", options.output)
+    if options.hosts is None and options.hostfile is None:
+        hint = "set EDGEDDL_STATE to a folder you may write to"
+        check_output_path("the result in", record_path(), hint=hint)
 
 
 def _measure(options: argparse.Namespace) -> NodeRecord:
@@ -189,16 +198,17 @@ def _node_arguments(options: argparse.Namespace) -> list[str]:
     return [word for pair in pairs for word in pair]
 
 
-def _with_own(outcome: ClusterOutcome) -> dict[str, Any]:
-    """The cluster's result beside this machine's own, which is kept if it is one of the nodes."""
-    name = socket.gethostname()
-    own = [node.record for node in outcome.nodes if node.record and node.record.host == name]
-    if not own:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        return {"format": FORMAT, "time": now, "cluster": outcome.to_json()}
-    content = own[0].to_json() | {"cluster": outcome.to_json()}
-    _write(record_path(), content)
-    return content
+def _find_own(outcome: ClusterOutcome) -> NodeRecord | None:
+    """This machine's, if it is one of the nodes."""
+    records = (node.record for node in outcome.nodes if node.record)
+    return next((record for record in records if record.host == socket.gethostname()), None)
+
+
+def _with(own: NodeRecord | None, outcome: ClusterOutcome) -> dict[str, Any]:
+    """The cluster's result beside this machine's own."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    beside = own.to_json() if own else {"format": FORMAT, "time": now}
+    return beside | {"cluster": outcome.to_json()}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

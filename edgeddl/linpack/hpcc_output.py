@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgeddl.errors import LinpackError
 from edgeddl.linpack.figures import Link, Stream
 from edgeddl.linpack.hpcc_input import HpccPlan
+from edgeddl.linpack.problem import limit_residual
 
 END = "End of HPC Challenge tests."
 # The whole of what hpcc does, in its order; HPL is the last.
@@ -73,7 +74,7 @@ def _parse_residual(text: str) -> tuple[float, bool]:
     found = RESIDUAL.findall(text)
     try:
         (number, word) = found[-1]
-        return float(number), word == "PASSED"
+        return limit_residual(float(number)), word == "PASSED"
     except (IndexError, ValueError):
         raise LinpackError("hpcc's output has no residual: HPL has solved nothing") from None
 

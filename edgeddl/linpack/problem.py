@@ -7,6 +7,7 @@ import math
 # As HPL: half the distance from 1 to the next double, and the largest residual that passes.
 EPSILON = 2.0**-53
 LARGEST_RESIDUAL = 16.0
+WORST_RESIDUAL = 1e9
 
 # Columns that are eliminated together. Large enough for BLAS to be at its best, small enough for
 # the ranks of a grid to have equal shares.
@@ -17,6 +18,11 @@ DOUBLE_BYTES = 8
 def count_flops(n: int) -> float:
     """What HPL counts for n equations, whatever was really done: 2/3 n^3 + 3/2 n^2."""
     return 2 / 3 * n**3 + 3 / 2 * n**2
+
+
+def limit_residual(residual: float) -> float:
+    """Of a wrong result it is often not a number, which JSON and comparisons do not know."""
+    return residual if residual < WORST_RESIDUAL else WORST_RESIDUAL
 
 
 def size_for_memory(memory_bytes: float, matrices: int = 1) -> int:

@@ -16,6 +16,7 @@ from edgeddl.errors import LinpackError
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PATIENCE_SECONDS = 10
 LAST_LINES = 12
+LIBC = ctypes.CDLL(None)
 
 
 @contextlib.contextmanager
@@ -27,14 +28,14 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """stdout and stderr as one stream. A session of its own: Ctrl-C reaches only us.
 
-    After the timeout it is ended, and so is what it says.
+    After the timeout it is ended with all its children, and so is what it says.
     """
     process = subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         preexec_fn=_end_with_parent,
     )  # fmt: skip
-    timer = threading.Timer(timeout_seconds or 0, process.terminate)
+    timer = threading.Timer(timeout_seconds or 0, _end, [process])
     if timeout_seconds is not None:
         timer.start()
     try:
@@ -49,7 +50,7 @@ def running(
 
 def _end_with_parent() -> None:
     """In the child: nothing goes on for minutes when we have been killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -67,7 +68,7 @@ def check_end(what: str, process: subprocess.Popen[str], said: Sequence[str]) ->
     if code == 0:
         return
     if code == -signal.SIGTERM or "SIGTERM" in "".join(said) or code == 128 + signal.SIGTERM:
-        raise LinpackError(f"{what} took too long")
+        raise LinpackError(f"{what} was ended: it took too long, or was told to stop")
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL) or any("signal 9" in line for line in said):
         raise LinpackError(
             f"{what} was killed: most likely it took more memory than there is",

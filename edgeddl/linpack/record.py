@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,17 +77,27 @@ def parse_record(value: Any) -> NodeRecord:
         stream = value["stream"] and Stream(**value["stream"])
         names = [one.name for one in fields(NodeFigures)]
         own = ("time", "host", "cpu", "cores", "memory_bytes", "peak_gflops")
+        if not math.isfinite(value["gflops"]):
+            raise ValueError(f"{value['gflops']} GFLOPS")
+        datetime.fromisoformat(value["time"])
         return NodeRecord(
             **{name: value[name] for name in own},
             figures=NodeFigures(**{name: value[name] for name in names} | {"stream": stream}),
             verdict=Verdict(value["verdict"], tuple(value["causes"])),
         )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no record of a LINPACK run: {error!r}") from None
+    except KeyError as error:
+        raise ValueError(f"a record of a LINPACK run without {error}") from None
+    except TypeError:
+        raise ValueError("no record of a LINPACK run") from None
 
 
 def record_path() -> Path:
     return state_folder() / "linpack.json"
+
+
+def read_record(path: Path) -> NodeRecord:
+    """OSError or ValueError where there is none."""
+    return parse_record(json.loads(path.read_text()))
 
 
 def check_passed(host: str) -> NodeRecord:
@@ -94,7 +105,7 @@ def check_passed(host: str) -> NodeRecord:
     path = record_path()
     hint = f"on {host}: {AGAIN}"
     try:
-        record = parse_record(json.loads(path.read_text()))
+        record = read_record(path)
     except FileNotFoundError:
         raise LinpackError(f"LINPACK has not been run on {host}: no {path}", hint=hint) from None
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgeddl.linpack.blas import name_of_loaded
-from edgeddl.linpack.problem import EPSILON, count_flops
+from edgeddl.linpack.problem import EPSILON, count_flops, limit_residual
 
 # Fast on the slowest board, yet large enough to tell how long the problem itself will take.
 WARM_UP_SIZE = 1000
@@ -24,7 +24,7 @@ def scaled_residual(a: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
     """HPL's: ||Ax-b|| / (eps (||A|| ||x|| + ||b||) n), all in the infinity norm."""
     norm_a, norm_x, norm_b = (float(np.linalg.norm(one, np.inf)) for one in (a, x, b))
     error = float(np.linalg.norm(a @ x - b, np.inf))
-    return error / (EPSILON * (norm_a * norm_x + norm_b) * len(b))
+    return limit_residual(error / (EPSILON * (norm_a * norm_x + norm_b) * len(b)))
 
 
 def make_system(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -22,8 +23,8 @@ from statistics import median
 
 from tqdm import tqdm
 
-from edgeddl.atomic_file import write_json
-from edgeddl.errors import EdgeddlError
+from edgeddl.atomic_file import check_output_path, write_json
+from edgeddl.errors import ConfigError, EdgeddlError
 from edgeddl.metrics import names
 from edgeddl.metrics.listening import listen
 from edgeddl.table import render_table
@@ -59,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.rounds < 1 or not 0 < options.seconds < math.inf:
+        raise ConfigError("--rounds and --seconds must be above 0")
+    if options.json:
+        check_output_path("--json", options.json)
     with _training(options) as run:
         run.wait_for_steps(5)  # the first ones pay for what is done once
         turns = [rate for _ in range(options.rounds) for rate in RATES]
@@ -140,7 +145,10 @@ class _Run:
                 if self._steps()[0] >= steps:
                     return
             time.sleep(0.2)
-        raise EdgeddlError("the run to be measured has ended", hint="its message is above")
+        raise self._ended()
+
+    def _ended(self) -> EdgeddlError:
+        return EdgeddlError("the run to be measured has ended", hint="its message is above")
 
     def measure(self, rate: int, seconds: float) -> Block:
         steps, step_seconds = self._steps()
@@ -175,8 +183,13 @@ class _Run:
         return int(sums.get(f"{name}_count", 0)), sums.get(f"{name}_sum", 0.0)
 
     def _get(self) -> str:
-        with urllib.request.urlopen(self._url, timeout=30) as answer:
-            return answer.read().decode()
+        try:
+            with urllib.request.urlopen(self._url, timeout=30) as answer:
+                return answer.read().decode()
+        except OSError:
+            if self._process.poll() is not None:
+                raise self._ended() from None
+            raise
 
     def _processor_seconds(self) -> float:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -10,8 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from edgeddl import machine
-from edgeddl.config import metrics_address, state_folder
+from edgeddl.config import metrics_address
 from edgeddl.errors import ConfigError
+from edgeddl.linpack.record import record_path
 from edgeddl.log import logger
 from edgeddl.metrics.instruments import CONTENT_TYPE, Instruments
 from edgeddl.metrics.listening import listen
@@ -22,10 +23,15 @@ from edgeddl.metrics.server import Answer, MetricsServer, Pages
 DEFAULT_PORT = 9835
 # Short enough for the energy of a step, long enough for a Pi, where each takes two processes.
 SAMPLE_EVERY_SECONDS = 2.0
-LINPACK_FILE = "linpack.json"
+
+
+DESCRIPTION = """\
+Serves /metrics until SIGTERM or Ctrl-C. What this machine has no sensor for is absent. Training
+serves its own: python -m edgeddl.train --metrics-port N."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
     parser.add_argument("--address", metavar="ADDRESS", help=(
         "listen on this address, or on this host's address in a network such as 10.42.0.0/24"
         " (default: $EDGEDDL_METRICS_ADDRESS, then 127.0.0.1)"
@@ -48,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--port {options.port}: expected a number from 0 to 65535")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # also out of a sensor that hangs
     meter = PowerMeter(file=options.power_file, model=_uses_model(options))
-    metrics = NodeMetrics(options.root, state_folder() / LINPACK_FILE, meter)
+    metrics = NodeMetrics(options.root, record_path(), meter)
     metrics.sample()
     listener = listen(
         metrics_address(options.address), options.port, option="--port", who="the node's exporter"

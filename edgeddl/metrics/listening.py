@@ -62,7 +62,9 @@ def _cannot_listen(error: OSError, where: str, port: int, option: str, who: str)
             hint=f"another run may be there: give another {option},"
             f" or see who it is: ss -ltnp 'sport = :{port}'",
         )
+    # create_server adds the address a second time
+    reason = (error.strerror or str(error)).partition(" (while attempting")[0]
     return ConfigError(
-        f"{who} cannot listen on port {port} of {where}: {error.strerror or error}",
+        f"{who} cannot listen on port {port} of {where}: {reason}",
         hint="ip -brief address shows the addresses of this machine",
     )

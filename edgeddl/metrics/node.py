@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+from datetime import datetime
 from pathlib import Path
 
 import edgeddl
 from edgeddl import hardware, machine
+from edgeddl.linpack.record import NodeRecord, read_record
 from edgeddl.metrics import names
 from edgeddl.metrics.instruments import Instruments, Series
-from edgeddl.metrics.linpack_result import LinpackResult, read_linpack_result
 from edgeddl.metrics.power import PowerMeter
 
 LINPACK_METRICS = (
@@ -81,19 +82,22 @@ class NodeMetrics:
         return now.utilization_since(before) if now and before else None
 
     def _set_linpack(self) -> None:
-        result = read_linpack_result(self._linpack)
-        series = _linpack_series(result) if result else {}
+        try:
+            series = _linpack_series(read_record(self._linpack))
+        except (OSError, ValueError):  # no result, or none that this version understands
+            series = {}
         for metric in LINPACK_METRICS:
             self.instruments.show(metric, *series.get(metric, ()))
 
 
-def _linpack_series(result: LinpackResult) -> dict[names.Metric, list[Series]]:
-    engine = {"engine": result.engine}
-    share = result.share_of_peak
+def _linpack_series(record: NodeRecord) -> dict[names.Metric, list[Series]]:
+    figures, share = record.figures, record.share_of_peak
+    engine = {"engine": figures.engine}
+    moment = datetime.fromisoformat(record.time).timestamp()
     return {
-        names.LINPACK: [(result.gflops * 1e9, engine)],
+        names.LINPACK: [(figures.gflops * 1e9, engine)],
         names.LINPACK_PEAK: [] if share is None else [(share, engine)],
-        names.LINPACK_PASSED: [(float(result.passed), engine)],
-        names.LINPACK_TIME: [(result.timestamp, engine)],
-        names.LINPACK_VERDICT: [(1.0, engine | {"verdict": result.verdict})],
+        names.LINPACK_PASSED: [(float(figures.passed), engine)],
+        names.LINPACK_TIME: [(moment, engine)],
+        names.LINPACK_VERDICT: [(1.0, engine | {"verdict": record.verdict.word})],
     }

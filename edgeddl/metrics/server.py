@@ -50,7 +50,7 @@ class MetricsServer:
         self._pages = pages
         self._clients: dict[asyncio.Task[None], None] = {}  # in the order in which they came
         self._started = threading.Event()
-        self._thread = start_thread(lambda: asyncio.run(self._serve()), "edgeddl-metrics")
+        self._thread = start_thread(self._run, "edgeddl-metrics")
         self._started.wait()
 
     def close(self) -> None:
@@ -58,6 +58,12 @@ class MetricsServer:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closed.set)
             self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            self._started.set()  # also where it could not start: a run shall not wait for it
 
     async def _serve(self) -> None:
         self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()

@@ -10,14 +10,13 @@ from typing import Any
 
 from edgeddl.errors import ConfigError
 from edgeddl.report.results import (
-    PHASES,
     efficiency,
     losses,
     slowed,
     throughput,
     throughput_alone,
 )
-from edgeddl.report.run import Run, Steps, thinned
+from edgeddl.report.run import PHASES, Run, Steps, thinned
 
 try:
     import matplotlib
@@ -150,7 +149,7 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
     if not any(losses(run) for run in runs):
         return None
     figure = _new_figure(3.0)
-    loss, accuracy, rate = figure.subplots(1, 3, width_ratios=(3, 3, 2))
+    loss, accuracy, rate = figure.subplots(1, 3, sharex=True, width_ratios=(3, 3, 2))
     for index, run in enumerate(runs):
         colour = _colour(index)
         points = losses(run)
@@ -204,12 +203,21 @@ def _plot_ranks(
 ) -> None:
     for rank, facts in enumerate(run.ranks):
         points = [(steps.elapsed / unit[0], value(steps.ranks[rank])) for steps in _parts(run)]
-        known = [(x, math.nan if y is None else y) for x, y in points]
-        label = f"{rank} {facts['host']}"
-        ax.plot([x for x, _ in known], [y for _, y in known], color=_colour(rank), label=label)
+        _plot_line(ax, points, color=_colour(rank), label=f"{rank} {facts['host']}")
     _name_lines(ax, len(run.ranks))
     _prepare_time(ax, run, unit)
-    ax.set_ylim(bottom=0)
+
+
+def _begin_at_zero(first: Any, label: str) -> None:
+    """The axis that all runs share; when all are drawn, because its upper end is fixed then."""
+    first.set_ylabel(label)
+    first.set_ylim(bottom=0)
+
+
+def _plot_line(ax: Any, points: Sequence[tuple[float, float | None]], **style: Any) -> None:
+    """With gaps where nothing is known; a single point, of a short run, would not be seen."""
+    values = [math.nan if y is None else y for _, y in points]
+    ax.plot([x for x, _ in points], values, marker="o" if len(points) == 1 else None, **style)
 
 
 def _parts(run: Run) -> list[Steps]:
@@ -229,7 +237,7 @@ def _draw_throughput(runs: Sequence[Run]) -> Figure | None:
     unit = _time_unit(runs)
     for ax, run in zip(axes, runs, strict=True):
         _plot_ranks(ax, run, unit, lambda rank: _ratio(rank["images"], rank["seconds"]))
-    axes[0].set_ylabel("images/s of a rank")
+    _begin_at_zero(axes[0], "images/s of a rank")
     return figure
 
 
@@ -244,7 +252,7 @@ def _draw_memory(runs: Sequence[Run]) -> Figure | None:
     unit = _time_unit(runs)
     for ax, run in zip(axes, runs, strict=True):
         _plot_ranks(ax, run, unit, lambda rank: _scaled(rank["memory_bytes"], 2**-20))
-    axes[0].set_ylabel("memory of a rank, MiB")
+    _begin_at_zero(axes[0], "memory of a rank, MiB")
     return figure
 
 
@@ -259,7 +267,9 @@ def _draw_split(runs: Sequence[Run]) -> Figure | None:
     if not any(_parts(run) for run in runs):
         return None
     figure = _new_figure(5.2)
-    grid = figure.subplots(2, len(runs), sharey="row", squeeze=False, height_ratios=(3, 2))
+    grid = figure.subplots(2, len(runs), squeeze=False, height_ratios=(3, 2))
+    for ax in grid[0][1:]:
+        ax.sharey(grid[0][0])  # not below: runs differ in their ranks
     for column, run in enumerate(runs):
         if len(runs) > 1:
             grid[0][column].set_title(run.name)
@@ -274,10 +284,12 @@ def _draw_split(runs: Sequence[Run]) -> Figure | None:
 
 def _stack_steps(ax: Any, run: Run) -> None:
     parts = [steps for steps in _parts(run) if steps.told]
+    parts = [*parts[:1], *parts]  # the first from its first step on
+    moments = [steps.step for steps in parts]
+    moments[:1] = [steps.first_step for steps in parts[:1]]
     series = [[_phase_milliseconds(steps, phase) for steps in parts] for phase in PHASE_COLOURS]
     names = [PHASE_NAMES.get(phase, phase) for phase in PHASE_COLOURS]
-    colours = list(PHASE_COLOURS.values())
-    ax.stackplot([steps.step for steps in parts], series, labels=names, colors=colours)
+    ax.stackplot(moments, series, labels=names, colors=list(PHASE_COLOURS.values()))
     ax.set_xlabel("step")
 
 
@@ -323,9 +335,10 @@ def _draw_scaling(runs: Sequence[Run]) -> Figure | None:
     over_time, speeds = figure.subplots(1, 2, width_ratios=(3, 2))
     unit = _time_unit(shown)
     for index, run in enumerate(shown):
-        points = [(steps.elapsed / unit[0], efficiency([steps])) for steps in _parts(run)]
-        values = [math.nan if y is None else 100 * y for _, y in points]
-        over_time.plot([x for x, _ in points], values, color=_colour(index), label=run.name)
+        points = [
+            (steps.elapsed / unit[0], _scaled(efficiency([steps]), 100)) for steps in _parts(run)
+        ]
+        _plot_line(over_time, points, color=_colour(index), label=run.name)
         _prepare_time(over_time, run, unit)
     over_time.set_ylim(0, 105)
     over_time.set_title("efficiency, %")
@@ -363,8 +376,7 @@ def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
         _plot_ranks(heat, run, unit, lambda rank: rank["temperature_celsius"])
         _plot_ranks(clock, run, unit, lambda rank: _scaled(rank["clock_hertz"], 1e-9))
         points = [(steps.elapsed / unit[0], throughput([steps])) for steps in _parts(run)]
-        speed.plot([x for x, _ in points], [y or math.nan for _, y in points], color=INK)
-        speed.set_ylim(bottom=0)
+        _plot_line(speed, points, color=INK)
         _prepare_time(speed, run, unit)
         for ax in (heat, clock, speed):
             _shade_slowed(ax, run, unit)
@@ -375,7 +387,7 @@ def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
     for row, label in zip(
         grid, ("temperature, °C", "clock, GHz", "images/s, all ranks"), strict=True
     ):
-        row[0].set_ylabel(label)
+        _begin_at_zero(row[0], label)
     return figure
 
 

@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edgeddl.hardware import Throttling
-from edgeddl.report.run import Json, Run, Steps
+from edgeddl.report.run import PHASES, Json, Run, Steps
 
-PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
 # In a comparison these differ because runs are two, not because they were meant to.
-NEVER_COMPARED = ("run_dir", "summary", "timeline", "timeline_steps", "resume", "progress")
+NEVER_COMPARED = (
+    "run_dir", "summary", "timeline", "timeline_steps", "resume", "progress", "metrics_port",
+    "metrics_address",
+)  # fmt: skip
 
 
 def describe_run(run: Run) -> Json:
@@ -36,15 +38,15 @@ def describe_run(run: Run) -> Json:
 
 
 def results(run: Run) -> Json:
-    accuracies = [epoch["accuracy"] for epoch in run.epochs if epoch["accuracy"] is not None]
-    last_accuracy = accuracies[-1] if accuracies else None
+    evaluated = [*(epoch["accuracy"] for epoch in run.epochs), _final_accuracy(run)]
+    accuracies = [accuracy for accuracy in evaluated if accuracy is not None]
     known = [loss for _, loss in losses(run)]
     return {
         "steps": run.steps[-1].step if run.steps else run.starts[-1]["step"],
         "total_steps": run.starts[-1].get("total_steps"),
         "seconds": run.steps[-1].elapsed if run.steps else 0.0,
         "last_loss": known[-1] if known else None,
-        "accuracy": run.end["final_accuracy"] if run.end else last_accuracy,
+        "accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": max(accuracies, default=None),
         "images_per_second": throughput(run.measured),
         "scaling_efficiency": efficiency(run.measured),
@@ -53,6 +55,11 @@ def results(run: Run) -> Json:
         "temperature_celsius": _most(run, "temperature_celsius"),
         "slowed": _was_slowed(run),
     }
+
+
+def _final_accuracy(run: Run) -> float | None:
+    """A run that was stopped within an epoch is evaluated at its end; one that failed is not."""
+    return run.end["final_accuracy"] if run.end else None
 
 
 def rank_results(run: Run) -> list[Json]:

@@ -20,7 +20,8 @@ WARM_UP_STEPS = 2
 Json = dict[str, Any]
 # Beyond these a file is damaged, whatever it says.
 LARGEST, END_OF_TIME = 1e18, 1e11
-NUMBERS = ("seconds", "data", "forward", "backward", "allreduce_wait", "update", "images")
+PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
+NUMBERS = ("seconds", *PHASES, "images")
 VITALS = ("memory_bytes", "temperature_celsius", "clock_hertz", "throttling")
 
 

@@ -13,7 +13,6 @@ No choice made here overwrites an earlier run. Only rank 0 looks at the disk; th
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import tempfile
@@ -173,20 +172,6 @@ def _check_writable(folder: RunFolder) -> None:
                 os.fsync(probe.fileno())
     except OSError as error:
         raise _unwritable(folder.path, error) from error
-
-
-def check_output_path(option: str, path: Path) -> None:
-    """Find out before the run whether what this option asks for can be written there."""
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"{option} {path} cannot be written: {error.strerror or error}"
-        ) from error
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:

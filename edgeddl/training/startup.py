@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeddl import machine
-from edgeddl.atomic_file import write_json
+from edgeddl.atomic_file import check_output_path, write_json
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
@@ -25,7 +25,7 @@ from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkp
 from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.local_steps import steps_to_round_end
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
-from edgeddl.training.run_folder import RunFolder, check_output_path, choose_run_folder, run_name
+from edgeddl.training.run_folder import RunFolder, choose_run_folder, run_name
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
 from edgeddl.training.snapshot import Snapshots, changed_options
 from edgeddl.training.state import RunState

@@ -43,13 +43,9 @@ def test_each_rank_listens_on_its_own_port(tmp_path: Path) -> None:
     with mpi_job(2, *TRAIN, *options, cwd=tmp_path, env=ENVIRONMENT):
         first = scrape_when_it_steps(port)
         second = scrape(port + 1)
-    host = os.uname().nodename
-    assert (
-        f'edgeddl_steps_total{{host="{host}",rank="0",run="tests.models-TinyNet-shapes"}}' in first
-    )
-    assert (
-        f'edgeddl_steps_total{{host="{host}",rank="1",run="tests.models-TinyNet-shapes"}}' in second
-    )
+    host, run = os.uname().nodename, "tests.models-TinyNet-shapes"
+    for rank, text in enumerate((first, second)):
+        assert f'edgeddl_steps_total{{host="{host}",rank="{rank}",run="{run}"}}' in text
     assert "edgeddl_world_size" in first and "edgeddl_world_size" not in second
     check_with_promtool(first.encode())
 

@@ -37,6 +37,21 @@ def test_the_cost_of_a_scrape_is_what_steps_cost_more() -> None:
     assert "1.2000" in text and "1.0250" in text
 
 
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        (["--rounds", "0"], "--rounds and --seconds must be above 0"),
+        (["--seconds", "-1"], "--rounds and --seconds must be above 0"),
+        (["--json", "/proc/nowhere/figures.json"], "cannot be written"),
+    ],
+)
+def test_wrong_options(
+    option: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "exporter", *option]) == 2
+    assert complaint in capsys.readouterr().err
+
+
 def test_a_run_that_fails_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "exporter", "--model", "no.such:model"]) == 2
     assert "the run to be measured has ended" in capsys.readouterr().err

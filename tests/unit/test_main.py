@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,15 @@ def test_no_command_is_an_error() -> None:
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
+
+
+def test_a_service_does_not_carry_what_other_commands_need() -> None:
+    code = (
+        "import sys; from edgeddl.__main__ import build_parser\n"
+        "build_parser(['exporter']).parse_args(['exporter'])\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    imported = done.stdout.split()
+    assert "edgeddl.metrics.exporter" in imported
+    assert not {"numpy", "chainer", "matplotlib"} & set(imported)

@@ -6,9 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support import REPOSITORY
 
@@ -265,3 +268,16 @@ def test_a_job_that_lost_a_daemon_is_no_success(tmp_path: Path, code: int, expec
 def test_what_ranks_say_is_passed_on_to_the_last_word(tmp_path: Path) -> None:
     done = run_prterun(tmp_path, 'printf "10%%\\r20%%\\rno newline" >&2')
     assert (done.returncode, done.stderr) == (0, b"10%\r20%\rno newline")
+
+
+def test_boards_get_the_same_version_of_everything_edgeddl_needs() -> None:
+    settings = ConfigParser()
+    settings.read(REPOSITORY / "setup.cfg")
+    lines = settings["options"]["install_requires"].split("\n")
+    needed = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    text = (REPOSITORY / "ansible/roles/edgeddl/files/constraints.txt").read_text()
+    pinned = dict(line.split("==") for line in text.split("\n") if "==" in line)
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
+    assert len(needed) > 5
+    for one in needed:
+        assert one.specifier.contains(versions[canonicalize_name(one.name)]), one

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import paramiko
 import pytest
 
 from cluster.errors import ClusterError
 from cluster.inventory_file import read_inventory
 from cluster.tasks import linpack, status
-from cluster.tasks.board import Board
+from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import VARIABLE, find_inventory
 from cluster.tasks.command import shell_line
+from cluster.tasks.runs import copy_folder
 from cluster.tasks.ssh_settings import parse_settings, ssh_command
 from cluster.tasks.training import mpirun_line, named_run
 from tests.support import REPOSITORY
@@ -158,3 +163,16 @@ def test_the_sample_is_read_by_fab() -> None:
     path = REPOSITORY / "cluster" / "inventory" / "boards.example.yml"
     board = Board(read_inventory(path).head)
     assert (board.environment, board.work) == ("/opt/edgeddl/venv", "/opt/edgeddl/work")
+
+
+@pytest.mark.parametrize("name", ["../../.bashrc", "..", "/etc/passwd"])
+def test_a_head_cannot_write_outside_of_the_runs_folder(name: str, tmp_path: Path) -> None:
+    entry = paramiko.SFTPAttributes()
+    entry.filename, entry.st_mode = name, stat.S_IFREG
+    sftp = SimpleNamespace(listdir_attr=lambda path: [entry])
+    head: Any = SimpleNamespace(
+        name="pi-01", connect=lambda: SimpleNamespace(sftp=lambda: sftp), work="/work"
+    )
+    with pytest.raises(BoardError, match="is no name of a file"):
+        copy_folder(head, "/work/runs/a", tmp_path / "a")
+    assert not list(tmp_path.iterdir())

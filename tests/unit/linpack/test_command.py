@@ -97,7 +97,17 @@ def test_an_output_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["linpack", "--size", "50", "--repeats", "1", "--output", str(tmp_path)]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be written" in said and "solving" not in said  # before minutes of work
+
+
+def test_a_state_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EDGEDDL_STATE", "/proc/nowhere")
+    assert main(["linpack", "--size", "50", "--repeats", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "set EDGEDDL_STATE" in said and "solving" not in said
 
 
 def test_a_sick_machine_is_the_exit_code(

@@ -71,7 +71,8 @@ def test_broken_output_is_an_error_that_says_what(broken, complaint: str) -> Non
         parse_output(broken(recorded("two_ranks.txt")), TWO)
 
 
-def test_a_failed_residual_is_a_result_not_an_error() -> None:
-    text = recorded("two_ranks.txt").replace("0.0030191 ...... PASSED", "31.4 ...... FAILED")
+@pytest.mark.parametrize(("said", "residual"), [("31.4", 31.4), ("-nan", 1e9), ("inf", 1e9)])
+def test_a_failed_residual_is_a_result_not_an_error(said: str, residual: float) -> None:
+    text = recorded("two_ranks.txt").replace("0.0030191 ...... PASSED", f"{said} ...... FAILED")
     result = parse_output(text, TWO)
-    assert (result.residual, result.passed) == (31.4, False)
+    assert (result.residual, result.passed) == (residual, False)

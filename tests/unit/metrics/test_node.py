@@ -23,14 +23,29 @@ from edgeddl.metrics.power import PowerMeter, read_meter_file
 from tests.support import REPOSITORY, check_with_promtool
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
-LINPACK = {
+LINPACK: dict[str, Any] = {
     "format": 1,
     "time": "2026-01-02T03:04:05+00:00",
+    "host": "pi-01",
+    "cpu": "Raspberry Pi 4 Model B Rev 1.4",
+    "cores": 4,
+    "memory_bytes": 3_500_000_000,
     "engine": "hpl",
+    "blas": "openblas",
+    "threads": 4,
+    "n": 10_240,
+    "seconds": 46.2,
     "gflops": 15.5,
-    "share_of_peak": 0.646,
+    "median_gflops": 15.5,
+    "residual": 0.003,
     "passed": True,
+    "processor_share": 0.98,
+    "throttled": False,
+    "hottest_celsius": 61.0,
+    "stream": None,
+    "peak_gflops": 24.0,
     "verdict": "healthy",
+    "causes": [],
 }
 DARK = Sensors(None, None, None, None, {}, None, None)
 
@@ -72,6 +87,7 @@ def test_a_pi_4(tmp_path: Path) -> None:
     assert values[names.LINK.name, "eth0"] == 125e6
     assert values[names.POWER.name, "ina219"] == 6.24
     assert values[names.LINPACK.name, "hpl"] == 15.5e9
+    assert values[names.LINPACK_PEAK.name, "hpl"] == pytest.approx(0.646, abs=1e-3)
     assert values[names.LINPACK_VERDICT.name, "hpl", "healthy"] == 1
     assert values[names.LINPACK_TIME.name, "hpl"] == 1767323045
     check_with_promtool(metrics.instruments.render())
@@ -113,6 +129,7 @@ def test_a_sensor_that_falls_silent_takes_its_metric_with_it(tmp_path: Path) -> 
         json.dumps(LINPACK | {"format": 2}),
         json.dumps(LINPACK | {"time": "soon"}),
         json.dumps(LINPACK | {"gflops": None}),
+        json.dumps(LINPACK | {"gflops": "15.5"}),
         json.dumps(LINPACK | {"gflops": float("nan")}),
     ],
 )
@@ -176,6 +193,12 @@ def test_a_meters_file(tmp_path: Path, content: str, watts: float | None) -> Non
     file = tmp_path / "power"
     file.write_text(content)
     assert read_meter_file(file) == watts
+
+
+def test_a_meters_file_that_has_grown_for_months(tmp_path: Path) -> None:
+    file = tmp_path / "power"
+    file.write_text("4.0 W\n" * 1_000_000 + "5.25 W\n")
+    assert read_meter_file(file) == 5.25
 
 
 def test_a_meters_file_that_is_old_says_nothing(tmp_path: Path) -> None:

@@ -112,13 +112,14 @@ def test_slow_clients_are_let_go(server: MetricsServer, monkeypatch: pytest.Monk
                 time.sleep(0.05)
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(1) == b""
+    monkeypatch.undo()  # a busy machine may be slower than that
     assert is_well(server)
 
 
 def test_a_client_that_does_not_take_its_answer_is_let_go(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "CLIENT_SECONDS", 0.2)
+    monkeypatch.setattr(server_module, "CLIENT_SECONDS", 2.0)  # for the answer to begin
     with connect(server) as client:
         client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert client.recv(1, socket.MSG_PEEK)  # the answer has begun
@@ -128,6 +129,7 @@ def test_a_client_that_does_not_take_its_answer_is_let_go(
         with contextlib.suppress(ConnectionResetError):
             received = sum(map(len, iter(lambda: client.recv(1 << 20), b"")))
         assert received < len(LARGE)
+    monkeypatch.undo()
     assert is_well(server)
 
 

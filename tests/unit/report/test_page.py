@@ -16,6 +16,7 @@ import pytest
 
 from edgeddl import hardware
 from edgeddl.__main__ import main
+from edgeddl.report.run import read_runs
 from tests.support import REPOSITORY
 from tests.unit.report.test_reading_runs import START, steps, write
 from tests.unit.training.training_runs import train
@@ -65,6 +66,29 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no sensors of temperature" in page
     shown = capsys.readouterr().out
     assert str(folder / "report.html") in shown and "efficiency" in shown
+
+
+def test_all_ranks_are_drawn_beside_a_run_of_fewer(tmp_path: Path) -> None:
+    train(tmp_path / "two", 2)
+    train(tmp_path / "one", 1, max_steps=3)
+    assert report(tmp_path / "two", tmp_path / "one", "--output", tmp_path / "out") == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    section = page.partition('<section id="time">')[2].partition("</section>")[0]
+    assert re.findall(r">(\d) [^<]*thread-\d<", section) == ["0", "1", "0"]
+
+
+def test_a_faster_run_beside_a_slower_one_is_seen(tmp_path: Path) -> None:
+    from edgeddl.report.figures import _draw_memory, _draw_throughput
+
+    write(tmp_path / "slow", START, steps(4, 1002.0, 2.0), steps(5, 1004.0, 2.0))
+    fast = {"images": 160, "memory_bytes": 2**30}
+    write(tmp_path / "fast", START, steps(4, 1002.0, 2.0, **fast), steps(5, 1004.0, 2.0, **fast))
+    runs = read_runs([tmp_path / "slow", tmp_path / "fast"])
+    for draw, most in ((_draw_throughput, 80), (_draw_memory, 1024)):
+        figure = draw(runs)
+        assert figure is not None
+        assert {ax.get_ylim()[0] for ax in figure.axes} == {0}
+        assert all(ax.get_ylim()[1] > most for ax in figure.axes)
 
 
 def test_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

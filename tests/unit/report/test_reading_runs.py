@@ -104,6 +104,23 @@ def test_cut_off_at_any_byte(tmp_path: Path) -> None:
         result_rows([run])
 
 
+@pytest.mark.parametrize(
+    ("end", "last", "best"),
+    [
+        ({"outcome": "stopped", "final_accuracy": 0.7}, 0.7, 0.7),  # within an epoch
+        ({"outcome": "finished", "final_accuracy": 0.4}, 0.4, 0.5),
+        ({"outcome": "failed", "error": "a cable"}, 0.5, 0.5),
+    ],
+)
+def test_accuracy_as_far_as_it_is_known(
+    tmp_path: Path, end: dict[str, Any], last: float, best: float
+) -> None:
+    epoch = {"event": "epoch", "time": 1002.0, "epoch": 1, "step": 1, "accuracy": 0.5}
+    write(tmp_path, START, steps(1, 1002.0, 2.5), epoch, {"event": "end", "time": 1003.0, **end})
+    found = results(read_run(tmp_path))
+    assert (found["accuracy"], found["best_accuracy"]) == (last, best)
+
+
 def test_damaged_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
     odd = ('{"event": "steps", "time"', "\0\0\0", "", '{"event": "steps", "time": 3}', "[]", "7",
            '{"event": "newer", "time": 5, "what": 1}')  # fmt: skip

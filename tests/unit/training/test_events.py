@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,27 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert [event["step"] for event in of_kind(tmp_path, "checkpoint")] == [4, 8]
 
 
-def test_each_step_has_its_loss_and_each_but_the_last_its_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line_every_seconds", "first_line_until"),
+    [
+        (math.inf, 2),  # those that pay for what is done once
+        (0.0, 1),  # as if each step took longer than that
+    ],
+)
+def test_each_step_has_its_loss_and_each_but_the_last_its_ranks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line_every_seconds: float,
+    first_line_until: int,
+) -> None:
+    monkeypatch.setattr("edgeddl.training.extensions.events.LINE_EVERY_SECONDS", line_every_seconds)
     summary = train(tmp_path, 3, limit_train=50)
     lines = of_kind(tmp_path, "steps")
     losses = [loss for line in lines for loss in line["losses"]]
     assert losses == [pytest.approx(loss, rel=1e-5) for loss in summary["step_losses"]]
     assert lines[-1]["step"] == summary["steps"]
     assert sum(line["told_steps"] for line in lines) == summary["steps"] - 1
-    told = [sum(line["ranks"][rank]["images"] for line in lines) for rank in range(3)]
+    told = [rank["images"] for line in lines for rank in line["ranks"]]
     last_step = 50 - 2 * 24
     assert sum(told) == 2 * 50 - last_step
     for line in lines:
@@ -53,7 +67,8 @@ def test_each_step_has_its_loss_and_each_but_the_last_its_ranks(tmp_path: Path) 
             phases = sum(rank[name] for name in ("data", "forward", "backward", "update"))
             assert 0 < phases <= rank["seconds"]
             assert rank["memory_bytes"] > 2**20
-    assert lines[0]["step"] == 2  # those that pay for what is done once
+    assert lines[0]["step"] == first_line_until
+    assert {len(line["ranks"]) for line in lines if line["told_steps"]} == {3}
 
 
 def test_sensors_of_the_board_are_among_them(
