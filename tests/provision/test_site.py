@@ -35,10 +35,8 @@ SHORT = (
     "--dataset", "shapes", "--model", "resnet9", "--limit-train", "64", "--limit-test", "32",
     "--batch-size", "16",
 )  # fmt: skip
-REQUIRING = (
-    "cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train --require-linpack --max-steps 1"
-    f" {' '.join(SHORT)} --run-dir runs/required"
-)
+TRAIN = f"cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train {' '.join(SHORT)}"
+REQUIRING = f"{TRAIN} --max-steps 1 --run-dir runs/required --require-linpack"
 # Much too small to tell how fast a machine is; and its limit of memory is not seen from inside.
 SMALL = ["--size", "1000", "--memory-mib", "300", "--blas", "openblas"]
 VERDICTS = ("healthy", "warn", "unknown")
@@ -115,10 +113,7 @@ def test_set_up_boards_can_be_checked(boards: Boards) -> None:
 
 
 def test_a_plain_mpirun_trains_on_all_boards(boards: Boards) -> None:
-    done = boards.login(
-        1,
-        f"cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train {' '.join(SHORT)} --epochs 1",
-    )
+    done = boards.login(1, f"{TRAIN} --epochs 1")
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(NODES):
         assert re.search(rf"{boards.node(rank + 1)} +rank {rank},", done.stdout)
