@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
 from edgeddl.linpack.hpcc import PROGRAMS, SYSTEM_PATH
 from tests.cluster.emulator import Emulator
+from tests.cluster.fab import Fab
 
 pytestmark = pytest.mark.cluster
 
@@ -28,17 +31,25 @@ def test_each_node_alone_keeps_its_own_result(three_nodes: Emulator) -> None:
         assert (kept["host"], kept["n"], kept["passed"]) == (host, 300, True)
 
 
+@pytest.fixture
+def fab(three_nodes: Emulator) -> Iterator[Fab]:
+    fab = Fab(three_nodes, longest_seconds=290)
+    yield fab
+    shutil.rmtree(fab.results, ignore_errors=True)
+
+
 @pytest.mark.skipif(not HAS_HPCC, reason="Debian's hpcc is not installed: apt install hpcc")
-def test_hpl_spans_two_nodes(three_nodes: Emulator) -> None:
-    hosts = ",".join(three_nodes.node(number) for number in (1, 2))
-    arguments = ("--engine", "hpl", "--hosts", hosts, "--size", "400", "--blas", "openblas")
-    done = three_nodes(
-        "exec", three_nodes.node(1), "--", *LINPACK, *arguments, "--json", timeout=290
-    )
-    assert done.returncode in (0, 4), done.stderr  # 4: the link may be slow on a busy machine
-    cluster = json.loads(done.stdout)["cluster"]
+def test_hpl_spans_two_nodes(three_nodes: Emulator, fab: Fab) -> None:
+    hosts = [three_nodes.node(number) for number in (1, 2)]
+    options = ("--engine", "hpl", "--", "--size", "400", "--blas", "openblas")
+    done = fab("linpack", "-H", ",".join(hosts), *options)
+    # 4: the link may be slow on a busy machine
+    assert done.returncode in (0, 4), done.stdout + done.stderr
+    result = json.loads((fab.results / "linpack.json").read_text())
+    assert [node["host"] for node in result["nodes"] if node["engine"] == "hpl"] == hosts
+    cluster = result["cluster"]
     assert (cluster["n"], cluster["grid"], cluster["passed"]) == (400, [1, 2], True)
-    assert cluster["gflops"] > 0
+    assert re.search(rf"all together +{cluster['gflops']:.2f} ", done.stdout)
     # a link of 940 Mbit/s between them, in each direction
     assert 0 < cluster["link"]["bytes_per_second"] < 940e6 / 8 * 1.1
     assert cluster["link"]["latency_seconds"] > 0
