@@ -22,7 +22,7 @@ from cluster.emulate.inventory import default_path
 from tests.cluster.conftest import NUMBER, reason_to_skip
 from tests.cluster.emulator import Emulator
 from tests.cluster.fab import Fab
-from tests.provision.playbook import Outcome, play, site
+from tests.provision.playbook import ANSIBLE, Outcome, play, site
 from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.provision
@@ -124,6 +124,13 @@ def test_a_plain_mpirun_trains_on_all_boards(boards: Boards) -> None:
 def test_ranks_on_other_boards_know_where_things_are(boards: Boards) -> None:
     lines = boards.login(1, "mpirun -np 2 printenv EDGEDDL_DATA EDGEDDL_STATE").stdout.split()
     assert lines.count("/opt/edgeddl/data") == lines.count("/var/lib/edgeddl") == NODES
+
+
+def test_every_package_is_of_a_pinned_version(boards: Boards) -> None:
+    pinned = (ANSIBLE / "roles/edgeddl/files/constraints.txt").read_text().split()
+    found = boards.login(1, "python -m pip list --format=freeze").stdout.split()
+    own = ("edgeddl", "pip", "setuptools")  # of the checkout, and of Debian
+    assert [one for one in found if one not in pinned and not one.startswith(own)] == []
 
 
 def test_names_lead_to_the_clusters_network(boards: Boards) -> None:
