@@ -14,6 +14,8 @@ FIRST_PROCESS = Path(__file__).with_name("light_node.sh")
 HOME = pwd.getpwnam(ssh.USER).pw_dir
 # Not in the host's /tmp: Open MPI names its folders after process numbers, which nodes have alike.
 TEMPORARY_FILES = "/run/tmp"
+# Not in the home folder, which nodes share: each keeps results of its own, as boards do.
+RESULTS = "/run/edgeddl"
 NAMESPACES = ("--mount", "--uts", "--ipc", "--pid")
 
 
@@ -49,7 +51,12 @@ class LightNodes:
 
     def variables(self) -> dict[str, str]:
         """What a command on a node finds in its process environment."""
-        own = {"HOME": HOME, "LANG": "C.UTF-8", "TMPDIR": TEMPORARY_FILES}
+        own = {
+            "HOME": HOME,
+            "LANG": "C.UTF-8",
+            "TMPDIR": TEMPORARY_FILES,
+            "EDGEDDL_STATE": RESULTS,
+        }
         return {**own, **openmpi.activated(self._environment)}
 
     def inventory_variables(self) -> dict[str, str]:

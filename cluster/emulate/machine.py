@@ -45,7 +45,8 @@ class MachineNodes:
         return {"HOME": "/root", "LANG": "C.UTF-8", "PATH": openmpi.SYSTEM_PATH}
 
     def inventory_variables(self) -> dict[str, str]:
-        return {}
+        """The user of a flashed card; not under qemu, where sudo does not work."""
+        return {} if roots.emulator(self._spec.arch) else {"ansible_user": "pi"}
 
     def _write_files(self, node: NodeSpec) -> None:
         """What is laid over the root at the first boot."""

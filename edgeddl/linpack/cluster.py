@@ -115,6 +115,7 @@ def read_hosts(hosts: str | None, hostfile: Path | None) -> list[str]:
 
 def measure_alone(hosts: Sequence[str], arguments: Sequence[str]) -> list[NodeOutcome]:
     """`python -m edgeddl linpack` on every host, at the same time, each with its own result."""
+    logger.info("each node alone: %s", ", ".join(hosts))
     with (
         ThreadPoolExecutor(len(hosts)) as pool,
         tqdm(total=len(hosts), desc="each node alone", disable=None, leave=False) as bar,

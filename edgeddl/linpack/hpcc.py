@@ -83,7 +83,7 @@ def _run(
 
 
 def render_command(plan: HpccPlan, start: Start) -> list[str]:
-    """Only options that Open MPI 4.1 (bookworm) and 5.0 (trixie) both have; tried with 4.1."""
+    """Only options that Open MPI 4.1 (bookworm) and 5.0 (trixie) both have; tried with both."""
     where = ["--host", ",".join(f"{host}:1" for host in start.hosts)] if start.hosts else []
     passed_on = [word for name in _variables(start) for word in ("-x", name)]
     return [

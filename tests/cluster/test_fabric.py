@@ -8,21 +8,18 @@ import pty
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster.emulate.inventory import default_path
 from cluster.emulate.state import ROOT
-from tests.cluster.emulator import ENVIRONMENT, Emulator
-from tests.support import REPOSITORY
+from tests.cluster.emulator import Emulator
+from tests.cluster.fab import Fab
 
 pytestmark = pytest.mark.cluster
 
-FAB = Path(sys.executable).with_name("fab")
 SHORT = (
     "--dataset", "shapes", "--model", "resnet9", "--limit-train", "48", "--limit-test", "12",
     "--batch-size", "8",
@@ -30,34 +27,13 @@ SHORT = (
 LONGEST_SECONDS = 60
 
 
-class Fab:
-    """fab as it is typed in cluster/."""
+class LightFab(Fab):
+    """Light nodes share their work folder with this machine: what a job writes is seen at once."""
 
     def __init__(self, emulator: Emulator) -> None:
-        self.emulator = emulator
-        self.inventory = default_path(emulator.name)
-        self.results = REPOSITORY / "runs" / self.inventory.stem
+        super().__init__(emulator)
         self.job = ROOT / emulator.name / "work" / "job"
         self.two = f"{emulator.node(1)},{emulator.node(2)}"
-        self.environment = {**ENVIRONMENT, "EDGEDDL_INVENTORY": str(self.inventory)}
-
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [FAB, *words], cwd=REPOSITORY / "cluster", env=self.environment, text=True,
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=LONGEST_SECONDS, check=False,
-        )  # fmt: skip
-
-    def succeed(self, *words: str) -> str:
-        done = self(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def start(self, *words: str, terminal: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [FAB, *words], cwd=REPOSITORY / "cluster", env=self.environment, text=True,
-            stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
 
     def start_long(self, name: str, terminal: int = subprocess.PIPE) -> subprocess.Popen[str]:
         """A run without an end on two boards, past its first checkpoint."""
@@ -76,13 +52,13 @@ def wait_for(condition: Callable[[], bool], complaint: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def fab(three_nodes: Emulator) -> Iterator[Fab]:
-    fab = Fab(three_nodes)
+def fab(three_nodes: Emulator) -> Iterator[LightFab]:
+    fab = LightFab(three_nodes)
     yield fab
     shutil.rmtree(fab.results, ignore_errors=True)
 
 
-def test_status_of_boards_that_answer_and_one_that_does_not(fab: Fab, tmp_path: Path) -> None:
+def test_status_of_boards_that_answer_and_one_that_does_not(fab: LightFab, tmp_path: Path) -> None:
     first = fab.emulator.node(1)
     nobody = fab.inventory.read_text().replace(
         "  vars:", f'    nobody:\n      ansible_host: "{address(fab, 50)}"\n  vars:'
@@ -99,18 +75,18 @@ def test_status_of_boards_that_answer_and_one_that_does_not(fab: Fab, tmp_path: 
     assert all(board["disk"]["free_bytes"] > 0 for board in boards)
 
 
-def address(fab: Fab, number: int) -> str:
+def address(fab: LightFab, number: int) -> str:
     return fab.emulator.network.rpartition(".")[0] + f".{number}"
 
 
-def test_run_takes_words_as_they_are(fab: Fab) -> None:
+def test_run_takes_words_as_they_are(fab: LightFab) -> None:
     said = fab.succeed("run", "--", "printf", "%s|", "a b", "$HOME")
     assert said.count("a b|$HOME|") == 3
     said = fab.succeed("run", "-H", fab.emulator.node(2), "--", "hostname | tr a-z A-Z")
     assert fab.emulator.node(2).upper() in said and fab.emulator.node(1) not in said
 
 
-def test_one_board_that_fails_is_named_with_its_last_words(fab: Fab) -> None:
+def test_one_board_that_fails_is_named_with_its_last_words(fab: LightFab) -> None:
     bad = fab.emulator.node(2)
     done = fab("run", "--", f'[ "$(hostname)" != {bad} ] || {{ seq 20 >&2; exit 7; }}')
     assert done.returncode == 1
@@ -121,7 +97,9 @@ def test_one_board_that_fails_is_named_with_its_last_words(fab: Fab) -> None:
 @pytest.mark.parametrize(
     ("known", "complaint"), [("nobody", "host key is not known"), ("wrong", "is another one")]
 )
-def test_a_strangers_key_is_refused(fab: Fab, tmp_path: Path, known: str, complaint: str) -> None:
+def test_a_strangers_key_is_refused(
+    fab: LightFab, tmp_path: Path, known: str, complaint: str
+) -> None:
     folder = ROOT / fab.emulator.name
     keys = [line.split(" ", 1) for line in (folder / "known_hosts").read_text().splitlines()]
     first, second = keys[0], keys[1]
@@ -141,7 +119,7 @@ def test_a_strangers_key_is_refused(fab: Fab, tmp_path: Path, known: str, compla
     assert complaint in done.stdout and "uid=" not in done.stdout
 
 
-def test_a_run_from_start_to_files_here(fab: Fab) -> None:
+def test_a_run_from_start_to_files_here(fab: LightFab) -> None:
     options = (*SHORT, "--max-steps", "2")
     said = fab.succeed("train", "-H", fab.two, "--", *options)
     ranks = fab.two.replace(",", ":1,") + ":1"
@@ -152,13 +130,13 @@ def test_a_run_from_start_to_files_here(fab: Fab) -> None:
     assert fab.succeed("fetch").splitlines()[-1].split()[:2] == ["resnet9-shapes", "0"]  # all here
 
 
-def test_a_wrong_option_is_told_with_its_exit_code(fab: Fab) -> None:
+def test_a_wrong_option_is_told_with_its_exit_code(fab: LightFab) -> None:
     done = fab("train", "-H", fab.emulator.node(1), "--", "--epochs", "none")
     assert done.returncode == 2
     assert "--epochs" in done.stdout and "exit code 2" in done.stderr
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_a_bar_is_seen(fab: Fab) -> None:
+def test_ctrl_c_leaves_a_checkpoint_and_a_bar_is_seen(fab: LightFab) -> None:
     terminal, other_end = pty.openpty()
     process = fab.start_long("interrupted", other_end)
     os.close(other_end)
@@ -181,7 +159,7 @@ def read_all(terminal: int) -> str:
     return said.decode()
 
 
-def test_a_run_outlives_the_connection(fab: Fab) -> None:
+def test_a_run_outlives_the_connection(fab: LightFab) -> None:
     following = fab.start_long("left-alone")
     fab.emulator.on(1, "pkill", "-f", "sshd: root@notty")
     said, _ = following.communicate(timeout=LONGEST_SECONDS)
@@ -197,7 +175,7 @@ def test_a_run_outlives_the_connection(fab: Fab) -> None:
     assert json.loads((fab.results / "left-alone" / "summary.json").read_text())["stopped"]
 
 
-def test_what_ends_boards_asks_first(fab: Fab) -> None:
+def test_what_ends_boards_asks_first(fab: LightFab) -> None:
     for verb in ("reboot", "shutdown"):
         done = fab(verb)
         assert done.returncode == 2 and "nobody is there to ask" in done.stderr

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-import sys
+from collections.abc import Iterator
 
 import pytest
 
 from edgeddl.linpack.hpcc import PROGRAMS, SYSTEM_PATH
 from tests.cluster.emulator import Emulator
+from tests.cluster.fab import Fab
 
 pytestmark = pytest.mark.cluster
 
-STATE = "/run/edgeddl"  # each node's own, where /home is shared
-LINPACK = ("env", f"EDGEDDL_STATE={STATE}", sys.executable, "-m", "edgeddl", "linpack")
+LINPACK = ("python", "-m", "edgeddl", "linpack")
 HAS_HPCC = all(shutil.which(name, path=SYSTEM_PATH) for name in PROGRAMS)
 
 
@@ -26,21 +27,29 @@ def test_each_node_alone_keeps_its_own_result(three_nodes: Emulator) -> None:
     assert value["cluster"]["hosts"] == hosts
     assert [node["host"] for node in value["cluster"]["nodes"]] == hosts
     for number, host in enumerate(hosts, start=1):
-        kept = json.loads(three_nodes.on(number, "cat", f"{STATE}/linpack.json"))
+        kept = json.loads(three_nodes.on(number, "sh", "-c", "cat $EDGEDDL_STATE/linpack.json"))
         assert (kept["host"], kept["n"], kept["passed"]) == (host, 300, True)
 
 
+@pytest.fixture
+def fab(three_nodes: Emulator) -> Iterator[Fab]:
+    fab = Fab(three_nodes, longest_seconds=290)
+    yield fab
+    shutil.rmtree(fab.results, ignore_errors=True)
+
+
 @pytest.mark.skipif(not HAS_HPCC, reason="Debian's hpcc is not installed: apt install hpcc")
-def test_hpl_spans_two_nodes(three_nodes: Emulator) -> None:
-    hosts = ",".join(three_nodes.node(number) for number in (1, 2))
-    arguments = ("--engine", "hpl", "--hosts", hosts, "--size", "400", "--blas", "openblas")
-    done = three_nodes(
-        "exec", three_nodes.node(1), "--", *LINPACK, *arguments, "--json", timeout=290
-    )
-    assert done.returncode in (0, 4), done.stderr  # 4: the link may be slow on a busy machine
-    cluster = json.loads(done.stdout)["cluster"]
+def test_hpl_spans_two_nodes(three_nodes: Emulator, fab: Fab) -> None:
+    hosts = [three_nodes.node(number) for number in (1, 2)]
+    options = ("--engine", "hpl", "--", "--size", "400", "--blas", "openblas")
+    done = fab("linpack", "-H", ",".join(hosts), *options)
+    # 4: the link may be slow on a busy machine
+    assert done.returncode in (0, 4), done.stdout + done.stderr
+    result = json.loads((fab.results / "linpack.json").read_text())
+    assert [node["host"] for node in result["nodes"] if node["engine"] == "hpl"] == hosts
+    cluster = result["cluster"]
     assert (cluster["n"], cluster["grid"], cluster["passed"]) == (400, [1, 2], True)
-    assert cluster["gflops"] > 0
+    assert re.search(rf"all together +{cluster['gflops']:.2f} ", done.stdout)
     # a link of 940 Mbit/s between them, in each direction
     assert 0 < cluster["link"]["bytes_per_second"] < 940e6 / 8 * 1.1
     assert cluster["link"]["latency_seconds"] > 0

@@ -40,7 +40,6 @@ def set_up(machine: Emulator) -> Outcome:
         site("site"),
         inventory=default_path(machine.name),
         words=["--tags", "base,ssh_mesh"],
-        variables={"ansible_user": "pi"},
     )
 
 

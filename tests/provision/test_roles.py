@@ -161,6 +161,8 @@ def test_archives_are_named_after_their_content_alone(tmp_path: Path) -> None:
     (folder / "a.py").write_text("1")
     first = pack(folder)
     (folder / "a.so").write_text("built")
+    (folder / "inventory").mkdir()
+    (folder / "inventory/boards.yml").write_text("one more board")
     (folder / "a.py").touch()
     assert pack(folder) == first == pack(folder, "a.py")
     (folder / "a.py").write_text("2")

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tarfile
 import time
@@ -21,12 +22,14 @@ from urllib.request import urlopen
 
 import pytest
 
+import edgeddl
 from cluster.emulate.inventory import default_path
 from cluster.inventory_file import read_inventory
 from tests.cluster.conftest import NUMBER, reason_to_skip
 from tests.cluster.emulator import Emulator
+from tests.cluster.fab import Fab
 from tests.provision.grafana_package import build as build_grafana_package
-from tests.provision.playbook import Outcome, play, site
+from tests.provision.playbook import ANSIBLE, Outcome, play, site
 from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.provision
@@ -34,7 +37,16 @@ NODES = 2
 USER = "pi"
 MACHINE = os.uname().machine
 # There is no way to CIFAR-10's site from everywhere; one test gives an archive.
-VARIABLES = {"ansible_user": USER, "data_dataset": "none"}
+VARIABLES = {"data_dataset": "none"}
+SHORT = (
+    "--dataset", "shapes", "--model", "resnet9", "--limit-train", "64", "--limit-test", "32",
+    "--batch-size", "16",
+)  # fmt: skip
+TRAIN = f"cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train {' '.join(SHORT)}"
+REQUIRING = f"{TRAIN} --max-steps 1 --run-dir runs/required --require-linpack"
+# Much too small to tell how fast a machine is; and its limit of memory is not seen from inside.
+SMALL = ["--size", "1000", "--memory-mib", "300", "--blas", "openblas"]
+VERDICTS = ("healthy", "warn", "unknown")
 NOWHERE = "http://127.0.0.1:9/simple"
 
 
@@ -78,12 +90,19 @@ def boards() -> Iterator[Boards]:
     boards = Boards(f"v{NUMBER}", f"10.214.{NUMBER % 250}.0/26")
     try:
         boards.succeed(
-            "up", "--nodes", str(NODES), "--kind", "machine", "--cpu", "0.8", timeout=1200
+            "up", "--nodes", str(NODES), "--kind", "machine", "--cpu", "0.9", timeout=1200
         )
         yield boards
     finally:
         boards("down", timeout=300)
     assert boards.leftovers() == []
+
+
+@pytest.fixture(scope="module")
+def fab(boards: Boards) -> Iterator[Fab]:
+    fab = Fab(boards, longest_seconds=900)
+    yield fab
+    shutil.rmtree(fab.results, ignore_errors=True)
 
 
 def test_fresh_boards_can_be_checked(boards: Boards) -> None:
@@ -117,11 +136,7 @@ def test_set_up_boards_can_be_checked(boards: Boards) -> None:
 
 
 def test_a_plain_mpirun_trains_on_all_boards(boards: Boards) -> None:
-    done = boards.login(
-        1,
-        "cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train --dataset shapes"
-        " --model resnet9 --limit-train 64 --limit-test 32 --epochs 1 --batch-size 16",
-    )
+    done = boards.login(1, f"{TRAIN} --epochs 1")
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(NODES):
         assert re.search(rf"{boards.node(rank + 1)} +rank {rank},", done.stdout)
@@ -134,11 +149,70 @@ def test_ranks_on_other_boards_know_where_things_are(boards: Boards) -> None:
     assert lines.count("/opt/edgeddl/data") == lines.count("/var/lib/edgeddl") == NODES
 
 
+def test_every_package_is_of_a_pinned_version(boards: Boards) -> None:
+    pinned = (ANSIBLE / "roles/edgeddl/files/constraints.txt").read_text().split()
+    found = boards.login(1, "python -m pip list --format=freeze").stdout.split()
+    own = ("edgeddl", "pip", "setuptools")  # of the checkout, of Debian, of scripts/
+    assert [one for one in found if one not in pinned and not one.startswith(own)] == []
+
+
 def test_names_lead_to_the_clusters_network(boards: Boards) -> None:
     for number in range(1, NODES + 1):
         hosts = boards.on(number, "cat", "/etc/hosts")
         assert "127.0.1.1" not in hosts
         assert boards.on(number, "getent", "hosts", boards.node(2)).startswith("10.214.")
+
+
+def test_status_of_provisioned_boards(boards: Boards, fab: Fab) -> None:
+    said = json.loads(fab.succeed("status", "--json"))
+    assert [board["host"] for board in said] == [boards.node(1), boards.node(2)]
+    for board in said:
+        assert board["edgeddl"] == edgeddl.__version__
+        assert board["kernels"].startswith("native")
+    assert fab.succeed("status").count(f" {edgeddl.__version__} ") == NODES
+
+
+def test_training_from_the_laptop(boards: Boards, fab: Fab) -> None:
+    said = fab.succeed("train", "--", *SHORT, "--epochs", "2", "--run-dir", "runs/by-fab")
+    assert "epoch 2/2: mean loss" in said
+    summary = json.loads((fab.results / "by-fab/summary.json").read_text())
+    assert [rank["host"] for rank in summary["ranks"]] == [boards.node(1), boards.node(2)]
+    assert list((fab.results / "by-fab/checkpoints").glob("*.npz"))
+
+
+def test_deploying_what_is_there_changes_nothing(boards: Boards, fab: Fab) -> None:
+    said = fab.succeed("deploy")
+    assert Outcome(0, said).total("changed") == 0, said
+
+
+def test_a_stage_that_was_not_run_is_required_in_vain(boards: Boards) -> None:
+    done = boards.login(1, REQUIRING)
+    assert done.returncode == 2
+    assert f"LINPACK has not been run on {boards.node(1)}" in done.stderr
+
+
+def test_hpl_by_playbook(boards: Boards) -> None:
+    outcome = boards.play("linpack", "-e", json.dumps({"linpack_options": SMALL}))
+    assert outcome.code == 0, outcome.output
+    for number in range(1, NODES + 1):
+        kept = json.loads(boards.on(number, "cat", "/var/lib/edgeddl/linpack.json"))
+        assert (kept["host"], kept["engine"]) == (boards.node(number), "hpl")
+        assert kept["gflops"] > 0 and kept["passed"] and kept["verdict"] in VERDICTS
+
+
+def test_a_stage_that_was_run_lets_training_start(boards: Boards) -> None:
+    done = boards.login(1, REQUIRING)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("GFLOPS by hpl on 20") == NODES
+
+
+def test_hpl_from_the_laptop(boards: Boards, fab: Fab) -> None:
+    done = fab("linpack", "--", *SMALL)
+    assert done.returncode in (0, 4), done.stdout + done.stderr  # 4: machines share a processor
+    result = json.loads((fab.results / "linpack.json").read_text())
+    assert [node["engine"] for node in result["nodes"]] == ["hpl"] * NODES
+    assert result["cluster"]["gflops"] > 0 and result["cluster"]["passed"]
+    assert re.search(rf"all together +{result['cluster']['gflops']:.2f} ", done.stdout)
 
 
 def test_wheels_from_a_folder_need_no_index(boards: Boards, tmp_path: Path) -> None:

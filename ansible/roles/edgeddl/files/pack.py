@@ -17,15 +17,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # What Python and compilers leave in a checkout.
-LEFT_OUT = {".pyc", ".so"}
+LEFT_OUT = {".pyc", ".so", ".egg-info"}
+# Which boards there are says nothing of the edgeddl that they shall have.
+INVENTORIES = "inventory"
 
 
 def files_below(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     for child in sorted(path.iterdir()) if path.is_dir() else ():
-        if child.suffix not in LEFT_OUT and not child.name.endswith(".egg-info"):
+        if not is_left_out(child):
             yield from files_below(child)
+
+
+def is_left_out(path: Path) -> bool:
+    return path.suffix in LEFT_OUT or path.name == INVENTORIES
 
 
 def render_archive(base: Path, files: Iterable[Path]) -> bytes:
