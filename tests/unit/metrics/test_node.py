@@ -23,30 +23,8 @@ from edgeddl.metrics.power import PowerMeter, read_meter_file
 from tests.support import REPOSITORY, check_with_promtool
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
-LINPACK: dict[str, Any] = {
-    "format": 1,
-    "time": "2026-01-02T03:04:05+00:00",
-    "host": "pi-01",
-    "cpu": "Raspberry Pi 4 Model B Rev 1.4",
-    "cores": 4,
-    "memory_bytes": 3_500_000_000,
-    "engine": "hpl",
-    "blas": "openblas",
-    "threads": 4,
-    "n": 10_240,
-    "seconds": 46.2,
-    "gflops": 15.5,
-    "median_gflops": 15.5,
-    "residual": 0.003,
-    "passed": True,
-    "processor_share": 0.98,
-    "throttled": False,
-    "hottest_celsius": 61.0,
-    "stream": None,
-    "peak_gflops": 24.0,
-    "verdict": "healthy",
-    "causes": [],
-}
+LINPACK_FILE = FIXTURES / "linpack.json"
+LINPACK: dict[str, Any] = json.loads(LINPACK_FILE.read_text())
 DARK = Sensors(None, None, None, None, {}, None, None)
 
 
@@ -76,7 +54,7 @@ def make(root: Path, linpack: Path = Path("/nowhere"), **meter: Any) -> NodeMetr
 
 def test_a_pi_4(tmp_path: Path) -> None:
     linpack = tmp_path / "linpack.json"
-    linpack.write_text(json.dumps(LINPACK))
+    shutil.copyfile(LINPACK_FILE, linpack)
     metrics = make(FIXTURES / "pi4", linpack)
     metrics.sample()
     values = read(metrics)
@@ -107,7 +85,7 @@ def test_what_a_machine_has_not_is_absent(machine: str) -> None:
 def test_a_sensor_that_falls_silent_takes_its_metric_with_it(tmp_path: Path) -> None:
     root, linpack = tmp_path / "root", tmp_path / "linpack.json"
     shutil.copytree(FIXTURES / "pi4", root)
-    linpack.write_text(json.dumps(LINPACK))
+    shutil.copyfile(LINPACK_FILE, linpack)
     metrics = make(root, linpack)
     metrics.sample()
     assert len(read(metrics)) > 20
