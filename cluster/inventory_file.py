@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, exit_code_of
 from cluster.inventory_values import (
     Network,
     parse_address,
@@ -214,13 +214,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help=f"such as {SAMPLE}")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
-    try:
+
+    def run() -> None:
         inventory = read_inventory(options.file)
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(render_json(inventory) if options.json else render_hosts(inventory))
-    return 0
+        print(render_json(inventory) if options.json else render_hosts(inventory))
+
+    return exit_code_of(run)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from cluster.emulate.spec import (
     room_warning,
 )
 from cluster.emulate.state import clusters_of_machines
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, exit_code_of
 from cluster.table import render_table
 
 EXAMPLES = """\
@@ -47,18 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # what was begun is taken back
         signal.signal(number, signal.default_int_handler)
     options = build_parser().parse_args(arguments)
-    try:
+
+    def run() -> None:
         check_host()
         options.run(options)
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:  # such as a full disk, or a file system that may not be written to
-        print(f"error: {error}", file=sys.stderr)
-        return ClusterError.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+
+    return exit_code_of(run)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.errors import ClusterError
+from cluster.errors import exit_code_of
 from cluster.inventory_file import read_inventory
 from cluster.monitoring import dashboard_json, grafana, targets, views
 from cluster.monitoring.local import (
@@ -33,17 +33,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:  # such as a full disk
-        print(f"error: {error}", file=sys.stderr)
-        return ClusterError.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code_of(lambda: options.run(options))
 
 
 def build_parser() -> argparse.ArgumentParser:

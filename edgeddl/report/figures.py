@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgeddl.errors import ConfigError
+from edgeddl.report.drawing import (
+    COLOURS,
+    INK,
+    any_rank,
+    begin_at_zero,
+    colour_of,
+    columns,
+    drawn_in_style,
+    name_lines,
+    new_figure,
+    plot_line,
+    plot_ranks,
+    prepare_time,
+    render_png,
+    render_svg,
+    shown_parts,
+    time_unit,
+)
 from edgeddl.report.results import (
     efficiency,
     losses,
@@ -16,21 +31,11 @@ from edgeddl.report.results import (
     throughput,
     throughput_alone,
 )
-from edgeddl.report.run import PHASES, Run, Steps, thinned
+from edgeddl.report.run import PHASES, Run, Steps
 
-try:
-    import matplotlib
+if TYPE_CHECKING:  # drawing says what to do where it is missing
     from matplotlib.figure import Figure
-except ImportError as error:
-    raise ConfigError(
-        f"plots are drawn by Matplotlib, which cannot be imported: {error}",
-        hint="pip install 'edgeddl[report]', or --json for the numbers alone",
-    ) from None
 
-# Text and lines have this colour, so that the page can put its own, light or dark, in its place.
-INK = "#010203"
-# Paul Tol's "bright": told apart by the colour-blind, and on light and dark paper.
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 PHASE_COLOURS = {
     "data": "#66ccee",
     "forward": "#4477aa",
@@ -40,31 +45,8 @@ PHASE_COLOURS = {
     "other": "#999999",
 }
 PHASE_NAMES = {"allreduce_wait": "waiting"}
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "edgeddl",  # the same run, the same file
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": INK,
-    "grid.alpha": 0.12,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.4,
-}
 # Of a long run every so-manieth: more than a plot has pixels makes the page slow.
 MOST_LOSSES = 2000
-# More than this many, and the names in a legend hide the plot.
-MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -79,7 +61,7 @@ class Plot:
 
 
 def draw_plots(runs: Sequence[Run]) -> list[Plot]:
-    with matplotlib.rc_context(STYLE):
+    with drawn_in_style():
         return [_draw(kind, runs) for kind in KINDS]
 
 
@@ -98,48 +80,7 @@ def _draw(kind: _Kind, runs: Sequence[Run]) -> Plot:
     figure = kind.draw(runs)
     if figure is None:
         return Plot(kind.name, kind.title, kind.absent)
-    return Plot(kind.name, kind.title, kind.text, _svg(figure), _png(figure))
-
-
-def _svg(figure: Figure) -> str:
-    """For the inside of a page: without what only files of their own have, addresses above all."""
-    stream = io.StringIO()
-    unnamed = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(stream, format="svg", transparent=True, metadata=unnamed)
-    svg = stream.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    for namespace in ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"):
-        svg = svg.replace(f' xmlns="{namespace}"', "").replace(f' xmlns:xlink="{namespace}"', "")
-    return svg
-
-
-def _png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=150, facecolor="white", metadata={"Software": None})
-    return stream.getvalue()
-
-
-def _new_figure(height: float) -> Figure:
-    return Figure(figsize=(10, height), layout="constrained")
-
-
-def _columns(runs: Sequence[Run], height: float = 2.8) -> tuple[Figure, list[Any]]:
-    """A column for each run, the same scale in all of them."""
-    figure = _new_figure(height)
-    axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
-    if len(runs) > 1:
-        for ax, run in zip(axes, runs, strict=True):
-            ax.set_title(run.name)
-    return figure, list(axes)
-
-
-def _colour(index: int) -> str:
-    return COLOURS[index % len(COLOURS)]
-
-
-def _name_lines(ax: Any, count: int) -> None:
-    if 1 < count <= MOST_NAMES:
-        ax.legend(loc="best", ncols=2 if count > 4 else 1)
+    return Plot(kind.name, kind.title, kind.text, render_svg(figure), render_png(figure))
 
 
 # Loss and accuracy
@@ -148,10 +89,10 @@ def _name_lines(ax: Any, count: int) -> None:
 def _draw_course(runs: Sequence[Run]) -> Figure | None:
     if not any(losses(run) for run in runs):
         return None
-    figure = _new_figure(3.0)
+    figure = new_figure(3.0)
     loss, accuracy, rate = figure.subplots(1, 3, sharex=True, width_ratios=(3, 3, 2))
     for index, run in enumerate(runs):
-        colour = _colour(index)
+        colour = colour_of(index)
         points = losses(run)
         points = points[:: len(points) // MOST_LOSSES + 1]
         steps = [step for step, _ in points]
@@ -162,7 +103,7 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
         accuracy.plot([e["step"] for e in evaluated], percents, "o-", color=colour, markersize=4)
         rates = [steps.learning_rate for steps in run.steps]
         rate.plot([steps.step for steps in run.steps], rates, color=colour)
-    _name_lines(loss, len(runs))
+    name_lines(loss, len(runs))
     accuracy.set_ylim(0, 100)
     for ax, title in ((loss, "loss"), (accuracy, "accuracy, %"), (rate, "learning rate")):
         ax.set_title(title)
@@ -180,64 +121,14 @@ def smoothed(values: Sequence[float]) -> list[float]:
     ]
 
 
-# Over time: each value a level that holds since the point before
-
-
-def _time_unit(runs: Iterable[Run]) -> tuple[float, str]:
-    longest = max((run.steps[-1].elapsed for run in runs if run.steps), default=0.0)
-    for seconds, name in ((3600.0, "hours"), (60.0, "minutes")):
-        if longest >= 3 * seconds:
-            return seconds, name
-    return 1.0, "seconds"
-
-
-def _prepare_time(ax: Any, run: Run, unit: tuple[float, str]) -> None:
-    """The axis, and a line where the run was taken up again."""
-    ax.set_xlabel(f"time, {unit[1]}")
-    for start in run.starts[1:]:
-        ax.axvline(start["elapsed"] / unit[0], color=INK, linewidth=0.8, linestyle=":")
-
-
-def _plot_ranks(
-    ax: Any, run: Run, unit: tuple[float, str], value: Callable[[dict[str, Any]], float | None]
-) -> None:
-    for rank, facts in enumerate(run.ranks):
-        points = [(steps.elapsed / unit[0], value(steps.ranks[rank])) for steps in _parts(run)]
-        _plot_line(ax, points, color=_colour(rank), label=f"{rank} {facts['host']}")
-    _name_lines(ax, len(run.ranks))
-    _prepare_time(ax, run, unit)
-
-
-def _begin_at_zero(first: Any, label: str) -> None:
-    """The axis that all runs share; when all are drawn, because its upper end is fixed then."""
-    first.set_ylabel(label)
-    first.set_ylim(bottom=0)
-
-
-def _plot_line(ax: Any, points: Sequence[tuple[float, float | None]], **style: Any) -> None:
-    """With gaps where nothing is known; a single point, of a short run, would not be seen."""
-    values = [math.nan if y is None else y for _, y in points]
-    ax.plot([x for x, _ in points], values, marker="o" if len(points) == 1 else None, **style)
-
-
-def _parts(run: Run) -> list[Steps]:
-    return thinned(run.measured)
-
-
-def _any_rank(runs: Sequence[Run], name: str) -> bool:
-    return any(
-        rank[name] is not None for run in runs for steps in _parts(run) for rank in steps.ranks
-    )
-
-
 def _draw_throughput(runs: Sequence[Run]) -> Figure | None:
-    if not any(_parts(run) for run in runs):
+    if not any(shown_parts(run) for run in runs):
         return None
-    figure, axes = _columns(runs)
-    unit = _time_unit(runs)
+    figure, axes = columns(runs)
+    unit = time_unit(runs)
     for ax, run in zip(axes, runs, strict=True):
-        _plot_ranks(ax, run, unit, lambda rank: _ratio(rank["images"], rank["seconds"]))
-    _begin_at_zero(axes[0], "images/s of a rank")
+        plot_ranks(ax, run, unit, lambda rank: _ratio(rank["images"], rank["seconds"]))
+    begin_at_zero(axes[0], "images/s of a rank")
     return figure
 
 
@@ -246,13 +137,13 @@ def _ratio(value: float, whole: float) -> float | None:
 
 
 def _draw_memory(runs: Sequence[Run]) -> Figure | None:
-    if not _any_rank(runs, "memory_bytes"):
+    if not any_rank(runs, "memory_bytes"):
         return None
-    figure, axes = _columns(runs)
-    unit = _time_unit(runs)
+    figure, axes = columns(runs)
+    unit = time_unit(runs)
     for ax, run in zip(axes, runs, strict=True):
-        _plot_ranks(ax, run, unit, lambda rank: _scaled(rank["memory_bytes"], 2**-20))
-    _begin_at_zero(axes[0], "memory of a rank, MiB")
+        plot_ranks(ax, run, unit, lambda rank: _scaled(rank["memory_bytes"], 2**-20))
+    begin_at_zero(axes[0], "memory of a rank, MiB")
     return figure
 
 
@@ -264,9 +155,9 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _draw_split(runs: Sequence[Run]) -> Figure | None:
-    if not any(_parts(run) for run in runs):
+    if not any(shown_parts(run) for run in runs):
         return None
-    figure = _new_figure(5.2)
+    figure = new_figure(5.2)
     grid = figure.subplots(2, len(runs), squeeze=False, height_ratios=(3, 2))
     for ax in grid[0][1:]:
         ax.sharey(grid[0][0])  # not below: runs differ in their ranks
@@ -283,7 +174,7 @@ def _draw_split(runs: Sequence[Run]) -> Figure | None:
 
 
 def _stack_steps(ax: Any, run: Run) -> None:
-    parts = [steps for steps in _parts(run) if steps.told]
+    parts = [steps for steps in shown_parts(run) if steps.told]
     parts = [*parts[:1], *parts]  # the first from its first step on
     moments = [steps.step for steps in parts]
     moments[:1] = [steps.first_step for steps in parts[:1]]
@@ -295,7 +186,7 @@ def _stack_steps(ax: Any, run: Run) -> None:
 
 def _stack_ranks(ax: Any, run: Run) -> None:
     """A bar for each rank: what its seconds went to."""
-    ranks = [[steps.ranks[rank] for steps in _parts(run)] for rank in range(len(run.ranks))]
+    ranks = [[steps.ranks[rank] for steps in shown_parts(run)] for rank in range(len(run.ranks))]
     left = [0.0] * len(ranks)
     for phase, colour in PHASE_COLOURS.items():
         shares = [
@@ -331,18 +222,19 @@ def _draw_scaling(runs: Sequence[Run]) -> Figure | None:
     shown = [run for run in runs if throughput(run.measured)]
     if not any(len(run.ranks) > 1 for run in shown):
         return None
-    figure = _new_figure(3.0)
+    figure = new_figure(3.0)
     over_time, speeds = figure.subplots(1, 2, width_ratios=(3, 2))
-    unit = _time_unit(shown)
+    unit = time_unit(shown)
     for index, run in enumerate(shown):
         points = [
-            (steps.elapsed / unit[0], _scaled(efficiency([steps]), 100)) for steps in _parts(run)
+            (steps.elapsed / unit[0], _scaled(efficiency([steps]), 100))
+            for steps in shown_parts(run)
         ]
-        _plot_line(over_time, points, color=_colour(index), label=run.name)
-        _prepare_time(over_time, run, unit)
+        plot_line(over_time, points, color=colour_of(index), label=run.name)
+        prepare_time(over_time, run, unit)
     over_time.set_ylim(0, 105)
     over_time.set_title("efficiency, %")
-    _name_lines(over_time, len(shown))
+    name_lines(over_time, len(shown))
     _draw_speeds(speeds, shown)
     return figure
 
@@ -366,18 +258,18 @@ def _draw_speeds(ax: Any, runs: Sequence[Run]) -> None:
 
 
 def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
-    if not (_any_rank(runs, "temperature_celsius") or _any_rank(runs, "clock_hertz")):
+    if not (any_rank(runs, "temperature_celsius") or any_rank(runs, "clock_hertz")):
         return None
-    figure = _new_figure(6.0)
+    figure = new_figure(6.0)
     grid = figure.subplots(3, len(runs), sharex="col", sharey="row", squeeze=False)
-    unit = _time_unit(runs)
+    unit = time_unit(runs)
     for column, run in enumerate(runs):
         heat, clock, speed = (row[column] for row in grid)
-        _plot_ranks(heat, run, unit, lambda rank: rank["temperature_celsius"])
-        _plot_ranks(clock, run, unit, lambda rank: _scaled(rank["clock_hertz"], 1e-9))
-        points = [(steps.elapsed / unit[0], throughput([steps])) for steps in _parts(run)]
-        _plot_line(speed, points, color=INK)
-        _prepare_time(speed, run, unit)
+        plot_ranks(heat, run, unit, lambda rank: rank["temperature_celsius"])
+        plot_ranks(clock, run, unit, lambda rank: _scaled(rank["clock_hertz"], 1e-9))
+        points = [(steps.elapsed / unit[0], throughput([steps])) for steps in shown_parts(run)]
+        plot_line(speed, points, color=INK)
+        prepare_time(speed, run, unit)
         for ax in (heat, clock, speed):
             _shade_slowed(ax, run, unit)
         for ax in (heat, clock):
@@ -387,14 +279,14 @@ def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
     for row, label in zip(
         grid, ("temperature, °C", "clock, GHz", "images/s, all ranks"), strict=True
     ):
-        _begin_at_zero(row[0], label)
+        begin_at_zero(row[0], label)
     return figure
 
 
 def _shade_slowed(ax: Any, run: Run, unit: tuple[float, str]) -> None:
     """Red where a board was held back."""
     before = run.starts[0]["elapsed"]
-    for steps in _parts(run):
+    for steps in shown_parts(run):
         if any(slowed(rank) for rank in steps.ranks):
             ax.axvspan(before / unit[0], steps.elapsed / unit[0], color="#ee6677", alpha=0.2, lw=0)
         before = steps.elapsed
