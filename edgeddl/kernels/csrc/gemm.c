@@ -9,7 +9,7 @@ typedef struct {
     long lanes;         /* of the last vector of each row */
     const float *start; /* of the sums: like c, or one row for all; NULL for 0 */
     int start_rows;
-    const float *next;
+    stream ahead[2];
 } tile;
 
 /* `rows` by `vectors` accumulators stay in registers over the whole depth. Both are constants where
@@ -18,8 +18,10 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
                                  const int transposed)
 {
     vec sum[TILE_ROWS][TILE_VECTORS];
-    const float *a[TILE_ROWS], *next = t->next;
+    const float *a[TILE_ROWS];
     long c[TILE_ROWS];
+    const char *ahead = t->ahead[0].at, *also_ahead = t->ahead[1].at;
+    const long step = t->ahead[0].step, also_step = t->ahead[1].step;
     const long a_depth = transposed ? m->a_depth : 1, b_depth = m->b_depth;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -49,8 +51,10 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
                 for (int v = 0; v < vectors; v++)
                     sum[r][v] += number * row[v];
             }
-            __builtin_prefetch(next, 0, 2);
-            next += 64 / sizeof(float);
+            __builtin_prefetch(ahead, 0, 2);
+            __builtin_prefetch(also_ahead, 0, 2);
+            ahead += step;
+            also_ahead += also_step;
             at += a_depth;
             b += b_depth;
         }
@@ -99,8 +103,8 @@ static void multiply_transposed_rows(const product *m, const tile *t, long rows,
     choose_tile(m, t, rows, vectors, 1);
 }
 
-/* Up to TILE_COLUMNS columns; returns what is to be asked for next. */
-static const float *multiply_columns(const product *m, long rows, long columns, const float *next)
+/* Up to TILE_COLUMNS columns; streams go on. */
+static void multiply_columns(product *m, long rows, long columns)
 {
     long depth = 0;
     for (long i = 0; i < m->run_count; i++)
@@ -111,31 +115,45 @@ static const float *multiply_columns(const product *m, long rows, long columns, 
     tile t = {
         .lanes = m->places ? columns - (vectors - 1) * LANES : LANES,
         .start = m->add ? m->c : m->bias ? m->bias : m->plus, .start_rows = m->add || !m->bias,
-        .next = next,
     };
-    for (long i = 0; i < tiles; i++, t.next += depth * (64 / (long)sizeof(float))) {
+    for (long i = 0; i < tiles; i++) {
         t.row = rows * i / tiles;
         const long count = rows * (i + 1) / tiles - t.row;
+        memcpy(t.ahead, m->ahead, sizeof t.ahead);
         if (m->a_depth == 1)
             multiply_rows(m, &t, count, vectors);
         else
             multiply_transposed_rows(m, &t, count, vectors);
+        for (int s = 0; s < 2; s++)
+            m->ahead[s].at += depth * m->ahead[s].step;
     }
-    return t.next;
+}
+
+stream ask_for(const float *first, long floats, int part, int parts, long steps)
+{
+    const long bytes = ceil_div(floats * (long)sizeof(float), parts);
+    return (stream){(const char *)first + part * bytes, min_long(ceil_div(bytes, steps), 64)};
+}
+
+long product_steps(long depth, long rows, long columns)
+{
+    return depth * ceil_div(rows, TILE_ROWS) * ceil_div(columns, TILE_COLUMNS);
 }
 
 void multiply(const product *whole, long rows, long columns)
 {
     product m = *whole;
     const run one = {0, 0, m.depth};
-    const float *next = m.next ? m.next : m.b;
     if (!m.runs)
         m.runs = &one, m.run_count = 1;
+    for (int s = 0; s < 2; s++)
+        if (!m.ahead[s].at)
+            m.ahead[s].at = (const char *)m.b; /* which is there: nowhere takes long to look up */
     for (long column = 0; column < columns; column += TILE_COLUMNS) {
         m.b = whole->b + column;
         m.c = whole->c + column;
         m.bias = whole->bias ? whole->bias + column : NULL;
         m.plus = whole->plus ? whole->plus + column : NULL;
-        next = multiply_columns(&m, rows, min_long(columns - column, TILE_COLUMNS), next);
+        multiply_columns(&m, rows, min_long(columns - column, TILE_COLUMNS));
     }
 }

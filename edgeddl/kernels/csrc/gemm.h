@@ -22,6 +22,13 @@ typedef struct {
     long a, c;
 } place;
 
+/* Memory that is asked for while a product is computed: the next line, or so many bytes on, in each
+ * step of depth of each register tile. */
+typedef struct {
+    const char *at;
+    long step;
+} stream;
+
 typedef struct {
     long depth;
     const float *a;
@@ -31,12 +38,19 @@ typedef struct {
     float *c;
     long c_row;
     int add; /* to what is in c */
-    const float *next; /* what the next product reads as b: asked for, line by line, meanwhile */
+    stream ahead[2];
     const run *runs; /* if given, instead of depth */
     long run_count;
     const place *places; /* if given, instead of a_row and c_row; no column too many is written */
     const float *bias, *plus; /* a row, a matrix like c: added, if given */
 } product;
+
+/* The part of `floats` numbers that one of some products of the same size asks for. Past their end
+ * it goes on asking, which costs little: memory is not read by it, and need not be there. */
+stream ask_for(const float *first, long floats, int part, int parts, long steps);
+
+/* In how many steps of depth, of all register tiles, a product is computed. */
+long product_steps(long depth, long rows, long columns);
 
 /* Any number of rows and columns; one stride of a is 1. c is written in whole vectors. */
 void multiply(const product *m, long rows, long columns);

@@ -40,10 +40,10 @@ struct forward {
     grid tiles;
     long most;         /* tiles of a block */
     long first, count; /* those of the block that is shared */
-    planes V, U;       /* what is shared */
+    planes V, M, U;    /* with memory of their own in every thread, but for what is shared */
     float *own;        /* workspace of the threads, own_floats each */
     long own_floats;
-    int finite;
+    int finite, own_tiles;
 };
 
 static int plane_count(const forward *job) { return job->in->points * job->in->points; }
@@ -76,19 +76,35 @@ static void transform_weights(const forward *job, long first, long rows, long co
         }
 }
 
+/* What is asked for during the product of a plane, besides the weights of the next one: if there
+ * are more, the tiles that come next, then where outputs of the present ones will be. */
+static stream ask_for_images(const forward *job, long first, long count, int plane, long steps)
+{
+    const images y = {.x = job->y, .h = job->h, .w = job->width, .c = job->k};
+    const int half = plane_count(job) / 2;
+    if (plane < half)
+        return ask_for_tiles(&job->x, &job->tiles, first + count, count, plane, half, steps);
+    return ask_for_tiles(&y, &job->tiles, first, count, plane - half, half, steps);
+}
+
 /* M = V U in all planes, for one panel. */
-static void multiply_planes(const forward *job, planes V, planes U, planes M, long tiles,
-                            long depth, long columns, int add)
+static void multiply_planes(const forward *job, planes V, planes U, planes M, long first,
+                            long tiles, long depth, long columns, int add)
 {
     const int points = job->in->points;
+    const long steps = product_steps(depth, tiles, columns);
     for (int plane = 0; plane < plane_count(job); plane++) {
+        const float *next = U.first + weight_plane(plane + 1, points) * U.plane;
         const product m = {
             .depth = depth,
             .a = V.first + plane * V.plane, .a_row = V.row, .a_depth = 1,
             .b = U.first + weight_plane(plane, points) * U.plane, .b_depth = U.row,
             .c = M.first + plane * M.plane, .c_row = M.row,
             .add = add,
-            .next = U.first + weight_plane(plane + 1, points) * U.plane,
+            .ahead = {ask_for(next, U.plane, 0, 1, steps),
+                      job->own_tiles ? ask_for_images(job, first, tiles, plane, steps)
+                                     : ask_for(V.first + (plane + 1) * V.plane, tiles * V.row, 0,
+                                               1, steps)},
         };
         multiply(&m, tiles, columns);
     }
@@ -158,13 +174,6 @@ static void write_outputs(forward *job, planes M, long first, long count, long c
 
 /* Few channels: every thread its own tiles, one U for all. */
 
-static planes weights_of_panel(const forward *job, long panel)
-{
-    planes U = job->U;
-    U.first += panel * planes_floats(PLANES, job->x.c, PANEL_COLUMNS, WEIGHT_PADDING);
-    return U;
-}
-
 static void make_all_weights(void *context, int part, int parts)
 {
     forward *job = context;
@@ -172,7 +181,7 @@ static void make_all_weights(void *context, int part, int parts)
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++)
         transform_weights(job, 0, job->x.c, panel * PANEL_COLUMNS,
                           job->own + thread_number() * job->own_floats,
-                          weights_of_panel(job, panel));
+                          from_column(&job->U, panel * PANEL_COLUMNS));
 }
 
 static void forward_own_tiles(void *context, int part, int parts)
@@ -182,16 +191,14 @@ static void forward_own_tiles(void *context, int part, int parts)
     const long first = share(job->tiles.count, part, parts);
     const long end = share(job->tiles.count, part + 1, parts), blocks = ceil_div(end - first, most);
     float *memory = job->own + thread_number() * job->own_floats;
-    const planes V = make_planes(memory, most, c, 0);
-    memory += planes_floats(plane_count(job), most, c, 0);
-    const planes M = make_planes(memory, most, PANEL_COLUMNS, 0);
+    const planes M = put_at(memory, job->M), V = put_at(memory + M.panel, job->V);
     for (long block = 0; block < blocks; block++) {
         const long from = first + (end - first) * block / blocks;
         const long count = first + (end - first) * (block + 1) / blocks - from;
         read_tiles(&job->x, job->in, &job->tiles, from, count, 0, V);
         for (long panel = 0; panel < panel_count(job); panel++) {
             const long column = panel * PANEL_COLUMNS;
-            multiply_planes(job, V, weights_of_panel(job, panel), M, count, c,
+            multiply_planes(job, V, from_column(&job->U, column), M, from, count, c,
                             min_long(job->k - column, PANEL_COLUMNS), 0);
             write_outputs(job, M, from, count, column);
         }
@@ -212,19 +219,15 @@ static void forward_own_panels(void *context, int part, int parts)
     forward *job = context;
     const long c = job->x.c, panels = panel_count(job);
     float *memory = job->own + thread_number() * job->own_floats;
-    const planes M = make_planes(memory, job->most, PANEL_COLUMNS, 0);
-    memory += planes_floats(plane_count(job), job->most, PANEL_COLUMNS, 0);
-    const planes U = make_planes(memory, SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
-    float *packed = memory + planes_floats(PLANES, SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
+    const planes M = put_at(memory, job->M), U = put_at(memory + M.panel, job->U);
+    float *packed = U.first + U.panel;
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
         const long column = panel * PANEL_COLUMNS;
         for (long depth = 0; depth < c; depth += SHARED_DEPTH) {
             const long rows = min_long(c - depth, SHARED_DEPTH);
-            planes V = job->V;
-            V.first += depth;
             transform_weights(job, depth, rows, column, packed, U);
-            multiply_planes(job, V, U, M, job->count, rows, min_long(job->k - column, PANEL_COLUMNS),
-                            depth > 0);
+            multiply_planes(job, from_column(&job->V, depth), U, M, job->first, job->count, rows,
+                            min_long(job->k - column, PANEL_COLUMNS), depth > 0);
         }
         write_outputs(job, M, job->first, job->count, column);
     }
@@ -236,7 +239,7 @@ static long block_tiles(const forward *job, int keep)
     if (!keep)
         return min_long(job->tiles.count, job->stride == 1 ? 128 : 64);
     const long floats = plane_count(job) * (job->x.c + PANEL_COLUMNS);
-    const long fit = L2_BYTES / 2 / (long)sizeof(float) / floats;
+    const long fit = L2_BYTES / 3 / (long)sizeof(float) / floats;
     return min_long(max_long(fit, 2 * TILE_ROWS), 48);
 }
 
@@ -245,12 +248,13 @@ static int convolve(forward *job)
     const long c = job->x.c, panels = panel_count(job);
     const int keep = c * job->k <= LARGEST_KEPT, count = plane_count(job);
     job->most = block_tiles(job, keep);
-    const long inputs = planes_floats(count, job->most, c, 0);
-    const long results = planes_floats(count, job->most, PANEL_COLUMNS, 0);
+    job->own_tiles = keep;
+    job->V = make_planes(NULL, count, job->most, keep ? c : SHARED_DEPTH, 0);
+    job->M = make_planes(NULL, count, job->most, PANEL_COLUMNS, 0);
+    job->U = make_planes(NULL, PLANES, keep ? c : SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
+    const long inputs = planes_floats(&job->V, c), all_weights = planes_floats(&job->U, job->k);
     const long packed = TAPS * TAPS * PANEL_COLUMNS * (keep ? c : SHARED_DEPTH);
-    const long own_weights = keep ? 0 : planes_floats(PLANES, SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
-    const long own = results + packed + (keep ? inputs : own_weights);
-    const long all_weights = panels * planes_floats(PLANES, c, PANEL_COLUMNS, WEIGHT_PADDING);
+    const long own = packed + job->M.panel + (keep ? inputs : job->U.panel);
     const long shared = round_up(keep ? all_weights : inputs, PADDING);
     const long nothing = round_up(c, PADDING);
     job->own_floats = round_up(own, PADDING);
@@ -262,11 +266,11 @@ static int convolve(forward *job)
     job->own = memory + nothing + shared;
     job->finite = 1;
     if (keep) {
-        job->U = make_planes(memory + nothing, c, PANEL_COLUMNS, WEIGHT_PADDING);
+        job->U.first = memory + nothing;
         run_parts(make_all_weights, job, parts_for(panels, PLANES * c * PANEL_COLUMNS));
         run_parts(forward_own_tiles, job, parts_for(job->tiles.count, count * c * job->k));
     } else {
-        job->V = make_planes(memory + nothing, job->most, c, 0);
+        job->V.first = memory + nothing;
         const int parts = parts_for(panels, job->most * count * c * PANEL_COLUMNS);
         const long blocks = ceil_div(job->tiles.count, job->most);
         for (long block = 0; block < blocks; block++) {

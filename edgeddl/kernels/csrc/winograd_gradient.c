@@ -15,7 +15,7 @@ enum { BLOCK_TILES = 64 };
 /* Input channels of a chunk, whose columns are a panel: the more there are, the less often Y is
  * read; but for its sums there must be room in the second-level cache beside V and Y, if they are
  * there, too. */
-enum { OWN_CHUNK_ROWS = 24, SHARED_CHUNK_ROWS = 64 };
+enum { OWN_CHUNK_ROWS = 32, SHARED_CHUNK_ROWS = 64 };
 enum { LARGEST_PRIVATE = 64 * 64 };   /* c * k up to which each thread has a gradient of its own */
 
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct {
     long chunk_rows;
     long most;         /* tiles of a block */
     long first, count; /* those of the block that is shared */
-    planes V, Y;
+    planes V, Y, sums; /* with memory of their own in every thread, but for what is shared */
     float *own; /* workspace of the parts, or of the threads, own_floats each */
     long own_floats;
     int add, finite;
@@ -68,27 +68,42 @@ static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k
     return finite;
 }
 
+static long chunk_count(const gradient *job)
+{
+    return ceil_div(job->shape->c, job->chunk_rows) * ceil_div(job->shape->k, PANEL_COLUMNS);
+}
+
 /* Chunks from .. to of the gradient for `count` tiles. A chunk is chunk_rows x PANEL_COLUMNS. */
-static void compute_chunks(gradient *job, planes V, planes Y, long count, long from, long to,
-                           float *memory, float *gW, int add)
+static void compute_chunks(gradient *job, planes V, planes Y, long first, long count, long from,
+                           long to, float *memory, float *gW, int add)
 {
     const long c = job->shape->c, k = job->shape->k, across = ceil_div(c, job->chunk_rows);
-    const planes sums = make_planes(memory, job->chunk_rows, PANEL_COLUMNS, 0);
+    const planes sums = put_at(memory, job->sums);
     vec finite = {0};
     for (long chunk = from; chunk < to; chunk++) {
         const long column = chunk / across * PANEL_COLUMNS;
         const long columns = min_long(k - column, PANEL_COLUMNS);
-        const long row = c * (chunk % across) / across;
-        const long rows = c * (chunk % across + 1) / across - row;
+        const long row = chunk % across * job->chunk_rows;
+        const long rows = min_long(c - row, job->chunk_rows);
         for (int plane = 0; plane < plane_count(job); plane++) {
             const int points = job->read_x->points, sum = weight_plane(plane, points);
-            const product m = {
+            product m = {
                 .depth = count,
-                .a = V.first + plane * V.plane + row, .a_row = 1, .a_depth = V.row,
-                .b = Y.first + plane * Y.plane + column, .b_depth = Y.row,
+                .a = at_column(&V, row) + plane * V.plane, .a_row = 1, .a_depth = V.row,
+                .b = at_column(&Y, column) + plane * Y.plane, .b_depth = Y.row,
                 .c = sums.first + sum * sums.plane, .c_row = sums.row,
                 .add = plane / points >= POINTS || plane % points >= POINTS,
             };
+            const long steps = product_steps(count, rows, columns), next = first + count;
+            if (next < job->tiles.count) { /* the tiles that come next */
+                const int part = (int)chunk * plane_count(job) + plane;
+                const int parts = (int)chunk_count(job) * plane_count(job);
+                m.ahead[0] = ask_for_tiles(&job->x, &job->tiles, next, count, part, parts, steps);
+                m.ahead[1] = ask_for_tiles(&job->gy, &job->tiles, next, count, part, parts, steps);
+            } else { /* the next plane */
+                m.ahead[0] = ask_for(m.a + V.plane, count * V.row, 0, 1, steps);
+                m.ahead[1] = ask_for(m.b + Y.plane, count * Y.row, 0, 1, steps);
+            }
             multiply(&m, rows, columns);
         }
         finite += write_chunk(job->shape, sums, row, rows, column, columns, gW, add);
@@ -98,17 +113,12 @@ static void compute_chunks(gradient *job, planes V, planes Y, long count, long f
             __atomic_store_n(&job->finite, 0, __ATOMIC_RELAXED);
 }
 
-static long chunk_count(const gradient *job)
-{
-    return ceil_div(job->shape->c, job->chunk_rows) * ceil_div(job->shape->k, PANEL_COLUMNS);
-}
-
 /* Few channels. */
 
 static long own_tiles(const gradient *job)
 {
     const long floats = plane_count(job) * (job->shape->c + job->shape->k);
-    const long fit = L2_BYTES / 2 / (long)sizeof(float) / floats;
+    const long fit = GRADIENT_BYTES / (long)sizeof(float) / floats;
     return min_long(max_long(fit, 24), BLOCK_TILES);
 }
 
@@ -121,16 +131,14 @@ static void gradient_of_own_tiles(void *context, int part, int parts)
     float *memory = job->own + part * job->own_floats;
     float *gW = part ? memory : job->gW;
     memory += gradient_floats(shape);
-    const planes V = make_planes(memory, most, shape->c, PADDING);
-    memory += planes_floats(plane_count(job), most, shape->c, PADDING);
-    const planes Y = make_planes(memory, most, shape->k, PADDING);
-    memory += planes_floats(plane_count(job), most, shape->k, PADDING);
+    const planes V = put_at(memory, job->V), Y = put_at(V.first + V.panel, job->Y);
+    memory = Y.first + Y.panel;
     for (long block = 0; block < blocks; block++) {
         const long from = first + (end - first) * block / blocks;
         const long count = first + (end - first) * (block + 1) / blocks - from;
         read_tiles(&job->x, job->read_x, &job->tiles, from, count, 0, V);
         read_tiles(&job->gy, job->read_gy, &job->tiles, from, count, 0, Y);
-        compute_chunks(job, V, Y, count, 0, chunk_count(job), memory, gW, block > 0);
+        compute_chunks(job, V, Y, from, count, 0, chunk_count(job), memory, gW, block > 0);
     }
 }
 
@@ -159,7 +167,7 @@ static void compute_own_chunks(void *context, int part, int parts)
 {
     gradient *job = context;
     const long chunks = chunk_count(job);
-    compute_chunks(job, job->V, job->Y, job->count, share(chunks, part, parts),
+    compute_chunks(job, job->V, job->Y, job->first, job->count, share(chunks, part, parts),
                    share(chunks, part + 1, parts), job->own + thread_number() * job->own_floats,
                    job->gW, job->add);
 }
@@ -181,9 +189,11 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     const long chunk_work = tiles * count * job.chunk_rows * PANEL_COLUMNS;
     const int parts = private ? sums_for(job.tiles.count / 8, 8 * count * c * k)
                               : parts_for(chunk_count(&job), chunk_work);
-    const long v = planes_floats(count, tiles, c, PADDING);
-    const long y = planes_floats(count, tiles, k, PADDING);
-    job.own_floats = planes_floats(PLANES, job.chunk_rows, PANEL_COLUMNS, 0);
+    job.V = make_planes(NULL, count, tiles, private ? c : SHARED_CHUNK_ROWS, PADDING);
+    job.Y = make_planes(NULL, count, tiles, private ? k : PANEL_COLUMNS, PADDING);
+    job.sums = make_planes(NULL, PLANES, job.chunk_rows, PANEL_COLUMNS, 0);
+    const long v = planes_floats(&job.V, c), y = planes_floats(&job.Y, k);
+    job.own_floats = job.sums.panel;
     if (private)
         job.own_floats += gradient_floats(shape) + v + y;
     job.own_floats = round_up(job.own_floats, PADDING);
@@ -201,8 +211,8 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
         add_up(&job, parts);
         return job.finite ? DONE : NOT_FINITE;
     }
-    job.V = make_planes(memory + nothing, tiles, c, PADDING);
-    job.Y = make_planes(memory + nothing + v, tiles, k, PADDING);
+    job.V.first = memory + nothing;
+    job.Y.first = memory + nothing + v;
     const long blocks = ceil_div(job.tiles.count, tiles);
     for (long block = 0; block < blocks; block++) {
         job.first = job.tiles.count * block / blocks;

@@ -37,46 +37,46 @@ ALWAYS_INLINE void transform_channels(const images *x, const float **pixels, one
 
 ALWAYS_INLINE void transform_tile(const images *x, const float **pixels, one_way transform,
                                   const int size, const int points, const int prepare,
-                                  float *target, long plane)
+                                  const planes *V, long row)
 {
     long c = 0;
     for (; c + LANES <= x->c; c += LANES)
-        transform_channels(x, pixels, transform, size, points, prepare, c, LANES, target + c,
-                           plane);
+        transform_channels(x, pixels, transform, size, points, prepare, c, LANES,
+                           at_column(V, c) + row * V->row, V->plane);
     if (c < x->c)
-        transform_channels(x, pixels, transform, size, points, prepare, c, x->c - c, target + c,
-                           plane);
+        transform_channels(x, pixels, transform, size, points, prepare, c, x->c - c,
+                           at_column(V, c) + row * V->row, V->plane);
 }
 
-static void transform_x(const images *x, const float **pixels, float *target, long plane)
+static void transform_x(const images *x, const float **pixels, const planes *V, long row)
 {
     if (x->before.scale)
-        transform_tile(x, pixels, input_one_way, POINTS, POINTS, 1, target, plane);
+        transform_tile(x, pixels, input_one_way, POINTS, POINTS, 1, V, row);
     else
-        transform_tile(x, pixels, input_one_way, POINTS, POINTS, 0, target, plane);
+        transform_tile(x, pixels, input_one_way, POINTS, POINTS, 0, V, row);
 }
 
-static void transform_x_2(const images *x, const float **pixels, float *target, long plane)
+static void transform_x_2(const images *x, const float **pixels, const planes *V, long row)
 {
     if (x->before.scale)
-        transform_tile(x, pixels, input_one_way_2, 2 * OUTPUTS + 1, POINTS_2, 1, target, plane);
+        transform_tile(x, pixels, input_one_way_2, 2 * OUTPUTS + 1, POINTS_2, 1, V, row);
     else
-        transform_tile(x, pixels, input_one_way_2, 2 * OUTPUTS + 1, POINTS_2, 0, target, plane);
+        transform_tile(x, pixels, input_one_way_2, 2 * OUTPUTS + 1, POINTS_2, 0, V, row);
 }
 
-static void transform_gy(const images *gy, const float **pixels, float *target, long plane)
+static void transform_gy(const images *gy, const float **pixels, const planes *V, long row)
 {
-    transform_tile(gy, pixels, gradient_one_way, OUTPUTS, POINTS, 0, target, plane);
+    transform_tile(gy, pixels, gradient_one_way, OUTPUTS, POINTS, 0, V, row);
 }
 
-static void transform_gy_2(const images *gy, const float **pixels, float *target, long plane)
+static void transform_gy_2(const images *gy, const float **pixels, const planes *V, long row)
 {
-    transform_tile(gy, pixels, gradient_one_way_2, OUTPUTS, POINTS_2, 0, target, plane);
+    transform_tile(gy, pixels, gradient_one_way_2, OUTPUTS, POINTS_2, 0, V, row);
 }
 
-static void transform_turned_2(const images *gy, const float **pixels, float *target, long plane)
+static void transform_turned_2(const images *gy, const float **pixels, const planes *V, long row)
 {
-    transform_tile(gy, pixels, turned_input_one_way_2, OUTPUTS + 1, POINTS_2, 0, target, plane);
+    transform_tile(gy, pixels, turned_input_one_way_2, OUTPUTS + 1, POINTS_2, 0, V, row);
 }
 
 const reading read_x[] = {{POINTS, OUTPUTS, POINTS, transform_x},
@@ -94,6 +94,6 @@ void read_tiles(const images *x, const reading *how, const grid *tiles, long fir
         const position at = tile_position(tiles, first + t);
         find_pixels(x, at.image, at.row * how->step - x->top, at.column * how->step - x->left,
                     how->size, pixels);
-        how->transform(x, pixels, V.first + (row + t) * V.row, V.plane);
+        how->transform(x, pixels, &V, row + t);
     }
 }

@@ -9,21 +9,39 @@
  * Rows too, where the product runs down a column. */
 enum { PADDING = 16 };
 
-/* Planes of [rows][columns] numbers, e.g. [tiles][channels], with room for whole vectors. */
+/* `count` planes of [rows][columns] numbers, e.g. [tiles][channels], in panels of `width` columns one
+ * after the other, with room for whole vectors: what a product reads of a plane is adjacent. */
 typedef struct {
     float *first;
-    long row, plane;
+    long width, row, plane, panel;
 } planes;
 
-static inline planes make_planes(float *memory, long rows, long columns, long padding)
+static inline planes make_planes(float *memory, int count, long rows, long width, long padding)
 {
-    const long row = round_up(columns, LANES) + padding;
-    return (planes){memory, row, rows * row + PADDING};
+    const long row = round_up(width, LANES) + padding, plane = rows * row + PADDING;
+    return (planes){memory, width, row, plane, count * plane};
 }
 
-static inline long planes_floats(int count, long rows, long columns, long padding)
+/* How many numbers there are in planes of so many columns. */
+static inline long planes_floats(const planes *p, long columns)
 {
-    return count * make_planes(NULL, rows, columns, padding).plane;
+    return ceil_div(columns, p->width) * p->panel;
+}
+
+static inline planes put_at(float *memory, planes p)
+{
+    p.first = memory;
+    return p;
+}
+
+static inline float *at_column(const planes *p, long column)
+{
+    return p->first + column / p->width * p->panel + column % p->width;
+}
+
+static inline planes from_column(const planes *p, long column)
+{
+    return put_at(at_column(p, column), *p);
 }
 
 /* The plane of the weights that a plane of inputs is multiplied by: see stride 2. */
@@ -68,7 +86,7 @@ typedef struct {
  * points planes. */
 typedef struct {
     int size, step, points;
-    void (*transform)(const images *x, const float **pixels, float *target, long plane);
+    void (*transform)(const images *x, const float **pixels, const planes *V, long row);
 } reading;
 
 /* By stride - 1: x, for the forward pass and the gradient of weights; gy, for the gradient of
@@ -78,5 +96,15 @@ extern const reading read_x[2], read_gy[2], read_turned_gy[2];
 /* The tiles first .. first + count, as planes of [tiles][channels], written from `row` on. */
 void read_tiles(const images *x, const reading *how, const grid *tiles, long first, long count,
                 long row, planes V);
+
+/* A part of the memory, about, where so many tiles are; of their first row, those before have seen
+ * nearly all. */
+static inline stream ask_for_tiles(const images *x, const grid *tiles, long first, long count,
+                                   int part, int parts, long steps)
+{
+    const long floats = x->h * x->w * x->c, each = tiles->high * tiles->wide;
+    return ask_for(x->x + x->top * x->w * x->c + first * floats / each, count * floats / each, part,
+                   parts, steps);
+}
 
 #endif
