@@ -55,5 +55,8 @@ class NaiveReducer:
             gradient = self._arena.flat_gradient(bucket)
             self.bytes_sent += self._bucket_sum(self._communicator, bucket, gradient)
 
+    def wait_late(self) -> None:
+        """Nothing: no bucket is late."""
+
     def close(self) -> None:
         pass

@@ -12,6 +12,9 @@ plan and take the lanes in turn, so every rank sends the same ones in the same o
 whatever its timing. Where one lane waits for the first or last messages of its bucket, the other
 has some to send: the link does not rest between buckets.
 
+One bucket may be late: it leaves last, though its gradients may have been the first, and `wait` does
+not wait for it. The next step may begin before it is there, and the link works on meanwhile.
+
 Gradients are summed, not averaged: each rank weighs its loss by its share of the images of the
 step, so the sum is the exact mean over all images also when ranks have different numbers of them.
 """
@@ -26,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 from edgeddl.errors import CommunicationError
@@ -63,7 +67,10 @@ class Reducer(Protocol):
         """A backward pass has ended; `gradients` are all there are, by name, also those `ready`."""
 
     def wait(self) -> None:
-        """Return when the arena's gradients are the sums over all ranks."""
+        """Return when the arena's gradients are the sums over all ranks, but for a late bucket's."""
+
+    def wait_late(self) -> None:
+        """Return when those of the late bucket are, too. Must be called before the next backward."""
 
     def close(self) -> None:
         """No step will follow."""
@@ -87,6 +94,7 @@ class BucketReducer:
         arena: Arena,
         parameters: Mapping[str, Any],
         bucket_sum: BucketSum,
+        late: Bucket | None = None,
     ) -> None:
         self.bytes_sent = 0
         self._arena = arena
@@ -99,18 +107,19 @@ class BucketReducer:
             for index, bucket in enumerate(arena.plan.buckets)
             for slot in bucket.slots
         }
+        buckets = range(len(arena.plan.buckets))
+        self._late = None if late is None else arena.plan.buckets.index(late)
+        self._order = sorted(buckets, key=lambda index: index == self._late)
         self._passes_left = 0
         self._first_pass = True
         self._written: dict[str, np.ndarray] = {}
         self._missing: list[int] = []  # by bucket: gradients not there yet
         self._launched = 0  # buckets handed to lanes
-        self._outcomes: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
         self._lanes = [
-            _Lane(lane, self._outcomes, f"lane {number}")
-            for number, lane in enumerate(communicator.lanes(LANES))
+            _Lane(lane, f"lane {number}") for number, lane in enumerate(communicator.lanes(LANES))
         ]
         self._jobs = 0  # of this step
-        self._jobs_under_way = 0
+        self._in_time, self._too_late = _Outcomes(), _Outcomes()
 
     # The main thread
 
@@ -163,17 +172,15 @@ class BucketReducer:
 
     def wait(self) -> None:
         self._launch_complete_buckets()
-        while self._jobs_under_way:
-            outcome = self._outcomes.get()
-            self._jobs_under_way -= 1
-            if isinstance(outcome, BaseException):
-                raise outcome
-            self.bytes_sent += outcome
+        self.bytes_sent += self._in_time.collect()
+
+    def wait_late(self) -> None:
+        self.bytes_sent += self._too_late.collect()
 
     def close(self) -> None:
         # Without waiting: after a failure a lane may be in a collective that never ends.
         for lane in self._lanes:
-            lane.jobs.put(None)
+            lane.end()
 
     def _count_ready(self, name: str) -> None:
         if self._passes_left == 1:
@@ -182,40 +189,68 @@ class BucketReducer:
 
     def _launch_complete_buckets(self) -> None:
         buckets = self._arena.plan.buckets
-        while self._launched < len(buckets) and self._missing[self._launched] == 0:
-            bucket = buckets[self._launched]
-            gradients = self._arena.flat_gradient(bucket)
-            self._submit(partial(self._bucket_sum, bucket=bucket, gradients=gradients))
+        while self._launched < len(buckets) and not self._missing[self._order[self._launched]]:
+            index = self._order[self._launched]
+            gradients = self._arena.flat_gradient(buckets[index])
+            job = partial(self._bucket_sum, bucket=buckets[index], gradients=gradients)
+            self._submit(job, self._too_late if index == self._late else self._in_time)
             self._launched += 1
 
-    def _submit(self, job: Job) -> None:
-        self._lanes[self._jobs % LANES].jobs.put(job)
+    def _submit(self, job: Job, outcomes: _Outcomes | None = None) -> None:
+        self._lanes[self._jobs % LANES].do(job, outcomes or self._in_time)
         self._jobs += 1
-        self._jobs_under_way += 1
+
+
+class _Outcomes:
+    """What jobs under way will have come to."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._queue: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+        self.put = self._queue.put
+
+    def expect(self) -> None:
+        """One more."""
+        self._under_way += 1
+
+    def collect(self) -> int:
+        """Wait for all; returns the bytes they have sent, or raises what one of them has."""
+        sent = 0
+        while self._under_way:
+            outcome = self._queue.get()
+            self._under_way -= 1
+            if isinstance(outcome, BaseException):
+                raise outcome
+            sent += outcome
+        return sent
 
 
 class _Lane:
     """A thread that makes blocking collective calls, on a communicator that only it uses."""
 
-    def __init__(
-        self,
-        communicator: Communicator,
-        outcomes: queue.SimpleQueue[int | BaseException],
-        name: str,
-    ) -> None:
-        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    def __init__(self, communicator: Communicator, name: str) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Job, _Outcomes] | None] = queue.SimpleQueue()
         self._communicator = communicator
-        self._outcomes = outcomes
         start_thread(self._communicate, name)
+
+    def do(self, job: Job, outcomes: _Outcomes) -> None:
+        """After what it has to do already."""
+        outcomes.expect()
+        self._jobs.put((job, outcomes))
+
+    def end(self) -> None:
+        """After the last job."""
+        self._jobs.put(None)
 
     def _communicate(self) -> None:
         # A run that diverges is ended with one message, to which NumPy's have nothing to add.
         with np.errstate(over="ignore", invalid="ignore"):
-            while (job := self.jobs.get()) is not None:
+            while (order := self._jobs.get()) is not None:
+                job, outcomes = order
                 try:
-                    self._outcomes.put(job(self._communicator))
-                except BaseException as error:  # comes out in wait()
-                    self._outcomes.put(error)
+                    outcomes.put(job(self._communicator))
+                except BaseException as error:  # comes out where the main thread waits
+                    outcomes.put(error)
                     return
 
 

@@ -20,6 +20,7 @@ from edgeddl import kernels
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
 from edgeddl.functions.gradient_sink import produce_gradient
+from edgeddl.functions.parameter_gate import pass_gate
 
 Array = np.ndarray
 Pair = int | tuple[int, int]
@@ -54,6 +55,7 @@ class Node(chainer.FunctionNode):
         empty, and what counts is how much code there is to be fetched. The debug mode is left to
         Chainer's.
         """
+        pass_gate(inputs)
         if chainer.is_debug():
             return super().apply(inputs)
         hooks = chainer.get_function_hooks().values()

@@ -44,23 +44,25 @@ class MomentumSGD:
         self.parameters = parameters
         self.gradients = gradients
         self.segments = tuple(sorted(segments, key=lambda segment: segment.start))
-        bounds = [(s.start, s.stop, s.weight_decay) for s in self.segments]
-        self._segments = np.array(bounds, SEGMENT)
         self.momentum = momentum
         self.nesterov = nesterov
         self.velocity = np.zeros_like(parameters)
 
-    def update(self, learning_rate: float) -> None:
-        """One step, in place."""
+    def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
+        """One step, in place; of the elements start to stop (excluded) only, if given."""
         kernels.momentum_sgd(
             self.parameters,
             self.gradients,
             self.velocity,
-            self._segments,
+            self._segments(start, self.parameters.size if stop is None else stop),
             learning_rate,
             self.momentum,
             self.nesterov,
         )
+
+    def _segments(self, start: int, stop: int) -> np.ndarray:
+        parts = [(max(s.start, start), min(s.stop, stop), s.weight_decay) for s in self.segments]
+        return np.array([part for part in parts if part[0] < part[1]], SEGMENT)
 
 
 def _check(parameters: np.ndarray, gradients: np.ndarray, segments: Sequence[Segment]) -> None:

@@ -10,19 +10,23 @@ PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
 
 
 class StepClock:
-    """Seconds of one step by phase."""
+    """Seconds of one step by phase; of one within another, only the inner one's count."""
 
     def __init__(self) -> None:
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
         self._started = time.perf_counter()
+        self._inner_seconds = 0.0  # of phases within the present one
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         started = time.perf_counter()
+        beside, self._inner_seconds = self._inner_seconds, 0.0
         try:
             yield
         finally:
-            self.phase_seconds[name] += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self.phase_seconds[name] += seconds - self._inner_seconds
+            self._inner_seconds = beside + seconds
 
     def elapsed(self) -> float:
         return time.perf_counter() - self._started

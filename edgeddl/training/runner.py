@@ -14,18 +14,20 @@ import numpy as np
 from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
 from edgeddl.chainer_compat import chainer
+from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.naive import NaiveReducer
 from edgeddl.comm.reducer import BucketReducer, Reducer
-from edgeddl.config import TrainConfig
+from edgeddl.config import TrainConfig, kernel_choice
 from edgeddl.data import NO_AUGMENTATION, Augmentation, TrainLoader
 from edgeddl.errors import CheckpointError
 from edgeddl.log import logger
+from edgeddl.models import MODELS
 from edgeddl.training.balance import Balancer
 from edgeddl.training.banner import render_banner
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import StepClock
-from edgeddl.training.evaluator import evaluate
+from edgeddl.training.evaluator import Evaluation, evaluate
 from edgeddl.training.extensions.balancing import Balancing
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.events import recording_events
@@ -33,6 +35,7 @@ from edgeddl.training.extensions.metering import Metering, metering
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.extensions.timeline import RecordedSum, Timeline
 from edgeddl.training.forecast import choose_allreduce, make_forecast
+from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import Extension, TrainingLoop
@@ -83,12 +86,13 @@ def _log_path(run: PreparedRun) -> Path:
 def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopRequest) -> Outcome:
     config, timeline, local_steps = run.config, _make_timeline(run), _make_local_steps(run)
     store = CheckpointStore(run.folder.checkpoints, config.keep_checkpoints) if run.folder else None
+    late, late_update = _late_bucket(run), LateUpdate()
     checkpointing = Checkpointing(
-        run.snapshots, store, config.checkpoint_every, first_step=run.state.step
+        run.snapshots, store, config.checkpoint_every, late_update, first_step=run.state.step
     )
     with (
         metering(run, local_steps, checkpointing) as meter,
-        closing(_make_reducer(run, timeline, meter)) as reducer,
+        closing(_make_reducer(run, timeline, meter, late)) as reducer,
         closing(VitalsSampler()) as vitals,
         make_loader(run) as loader,
         recording_events(run, ranks, checkpointing) as events,
@@ -96,11 +100,12 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
         watching = [*_make_balancing(run, loader), *make_progress(run), checkpointing]
         watching += [extension for extension in (events, meter) if extension]
         extensions = [*([timeline] if timeline else []), *watching]
-        updater = _make_updater(run, reducer, local_steps, vitals)
-        loop = _make_loop(run, updater, loader, extensions, stop, timeline)
+        updater = _make_updater(run, reducer, local_steps, vitals, late, late_update)
+        loop = _make_loop(run, updater, late_update, loader, extensions, stop, timeline)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
         with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
             loop.run()
+            late_update.settle()
             bytes_sent = reducer.bytes_sent + (local_steps.bytes_sent if local_steps else 0)
             summary = _summarise(run, loop, bytes_sent, ranks[run.communicator.rank][2])
         if events is not None:
@@ -122,12 +127,27 @@ def _make_timeline(run: PreparedRun) -> Timeline | None:
     return Timeline(config.timeline, config.timeline_steps, run.communicator, run.model)
 
 
-def _make_reducer(run: PreparedRun, timeline: Timeline | None, meter: Metering | None) -> Reducer:
+def _late_bucket(run: PreparedRun) -> Bucket | None:
+    """The bucket of the last layers, if its gradients may arrive during the next forward pass.
+
+    That pass must wait before it reads their parameters. Models of edgeddl do, as they read them by
+    edgeddl's functions only; what a model of the user's reads, nobody knows.
+    """
+    buckets, config = run.arena.plan.buckets, run.config
+    sums = config.communicator == "bucketed" and config.local_steps == 1
+    waits = config.model in MODELS and kernel_choice() != "chainer"
+    return buckets[0] if run.communicator.size > 1 < len(buckets) and sums and waits else None
+
+
+def _make_reducer(
+    run: PreparedRun, timeline: Timeline | None, meter: Metering | None, late: Bucket | None
+) -> Reducer:
     bucket_sum = RecordedSum(run.bucket_sum, timeline) if timeline else run.bucket_sum
     bucket_sum = meter.timed(bucket_sum) if meter else bucket_sum
     if run.config.communicator == "naive":
         return NaiveReducer(run.communicator, run.arena, bucket_sum)
-    return BucketReducer(run.communicator, run.arena, named_parameters(run.model), bucket_sum)
+    parameters = named_parameters(run.model)
+    return BucketReducer(run.communicator, run.arena, parameters, bucket_sum, late)
 
 
 def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
@@ -138,7 +158,12 @@ def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
 
 
 def _make_updater(
-    run: PreparedRun, reducer: Reducer, local_steps: LocalSteps | None, vitals: VitalsSampler
+    run: PreparedRun,
+    reducer: Reducer,
+    local_steps: LocalSteps | None,
+    vitals: VitalsSampler,
+    late: Bucket | None,
+    late_update: LateUpdate,
 ) -> Updater:
     return Updater(
         run.model,
@@ -148,6 +173,8 @@ def _make_updater(
         ranks=run.communicator.size,
         label_smoothing=run.config.label_smoothing,
         local_steps=local_steps,
+        late=late,
+        late_update=late_update,
         vitals=vitals,
     )
 
@@ -172,11 +199,16 @@ def make_loader(run: PreparedRun) -> TrainLoader:
 def _make_loop(
     run: PreparedRun,
     updater: Updater,
+    late_update: LateUpdate,
     loader: TrainLoader,
     extensions: Sequence[Extension],
     stop: StopRequest,
     timeline: Timeline | None,
 ) -> TrainingLoop:
+    def evaluate_now() -> Evaluation:
+        late_update.settle()
+        return evaluate(run.model, run.dataset, run.communicator, run.state.shares)
+
     return TrainingLoop(
         run.config,
         run.state,
@@ -184,7 +216,7 @@ def _make_loop(
         epoch_images=run.epoch_images,
         updater=updater,
         schedule=run.schedule,
-        evaluate=lambda: evaluate(run.model, run.dataset, run.communicator, run.state.shares),
+        evaluate=evaluate_now,
         extensions=extensions,
         stop=stop,
         make_clock=timeline.clock if timeline else StepClock,

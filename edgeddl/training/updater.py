@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from edgeddl.chainer_compat import chainer
+from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.reducer import Reducer
 from edgeddl.data import StepBatch
 from edgeddl.functions import smoothed_softmax_cross_entropy
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
+from edgeddl.functions.parameter_gate import guarded_by
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
+from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.parameters import named_parameters
 from edgeddl.training.telemetry import RankStep, Vitals
@@ -56,6 +61,9 @@ class Updater:
 
     With `local_steps` each rank takes it alone, with the mean gradient of its own images, and the
     ranks meet at the end of a round; the reducer must leave gradients alone then.
+
+    The parameters of the reducer's `late` bucket are updated when its gradients have come: in the
+    next step's forward pass, just before it reads them, or by who settles the late update before.
     """
 
     def __init__(
@@ -68,6 +76,8 @@ class Updater:
         ranks: int = 1,
         label_smoothing: float = 0.0,
         local_steps: LocalSteps | None = None,
+        late: Bucket | None = None,
+        late_update: LateUpdate | None = None,
         vitals: Callable[[], Vitals] = Vitals,
     ) -> None:
         self._model = model
@@ -79,6 +89,10 @@ class Updater:
         self._vitals = vitals
         self._label_smoothing = label_smoothing
         self._local_steps = local_steps
+        self._late_update = late_update or LateUpdate()
+        self._late = late
+        names = [] if late is None else [slot.spec.name for slot in late.slots]
+        self._late_parameters = {id(self._parameters[name]) for name in names}
 
     def step(
         self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
@@ -92,11 +106,14 @@ class Updater:
         passes_left = len(batch.micro_batches)
         images_of_gradient = batch.own_images if self._local_steps else batch.images
         scalars = self._scalars(stop_requested)
+        if not batch.micro_batches:  # there is no forward pass to wait in
+            self._late_update.settle(clock)
         self._reducer.begin_step(passes_left)
         for x, t in batch.micro_batches:
-            with clock.phase("forward"):
+            with clock.phase("forward"), guarded_by(partial(self._await_late, clock)):
                 loss = smoothed_softmax_cross_entropy(self._model(x), t, self._label_smoothing)
                 scalars[0] += float(loss.array) * (len(t) / batch.images)
+            self._late_update.settle(clock)  # backward writes where late gradients arrive
             passes_left -= 1
             if passes_left == 0:
                 self._reducer.send_scalars(scalars)
@@ -108,13 +125,34 @@ class Updater:
             self._reducer.wait()
         with clock.phase("update"):
             if images_of_gradient:
-                self._optimizer.update(learning_rate)
+                self._update(learning_rate)
+            else:
+                self._reducer.wait_late()
         with clock.phase("allreduce_wait"):
             synchronised = self._local_steps is None or self._local_steps.add(batch)
         self._last_step = RankStep.of(clock, batch.own_images, self._vitals())
         loss, stop = scalars[:2].tolist()
         ranks = tuple(RankStep(*row) for row in self._rows(scalars).tolist())
         return StepResult(loss, bool(stop), ranks, synchronised)
+
+    def _update(self, learning_rate: float) -> None:
+        if self._late is None:
+            self._optimizer.update(learning_rate)
+            return
+        self._optimizer.update(learning_rate, 0, self._late.start)
+        self._optimizer.update(learning_rate, self._late.stop)
+        self._late_update.put_off(partial(self._finish_update, self._late, learning_rate))
+
+    def _finish_update(self, late: Bucket, learning_rate: float, clock: StepClock) -> None:
+        with clock.phase("allreduce_wait"):
+            self._reducer.wait_late()
+        with clock.phase("update"):
+            self._optimizer.update(learning_rate, late.start, late.stop)
+
+    def _await_late(self, clock: StepClock, inputs: Sequence[Any]) -> None:
+        """The forward pass comes to a function of these inputs."""
+        if any(id(value) in self._late_parameters for value in inputs):
+            self._late_update.settle(clock)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:
         """What ranks learn of each other in a step: loss, wishes to stop, how each one's step was.

@@ -6,6 +6,7 @@ from edgeddl.errors import CheckpointError
 from edgeddl.log import logger
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore
 from edgeddl.training.divergence import check_finite
+from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.loop import StepReport
 from edgeddl.training.snapshot import Snapshots
 from edgeddl.training.state import RunState
@@ -22,10 +23,12 @@ class Checkpointing:
         snapshots: Snapshots,
         store: CheckpointStore | None,
         every_steps: int | None,
+        late_update: LateUpdate,
         *,
         first_step: int,
     ) -> None:
         self._snapshots = snapshots
+        self._late_update = late_update
         self._store = store  # on rank 0 only
         self._every_steps = every_steps
         self._paused_step = first_step  # the last one after which there was a pause
@@ -43,6 +46,7 @@ class Checkpointing:
         self._paused_step = state.step
         if not (final or best or due):
             return
+        self._late_update.settle()
         check_finite("norm of the parameters", self._snapshots.parameter_norm(), state.step)
         checkpoint = self._snapshots.capture(state)
         if self._store is not None:

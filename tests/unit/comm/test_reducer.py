@@ -175,3 +175,56 @@ def test_the_threads_error_comes_out_in_wait() -> None:
     reducer.end_backward({})
     with pytest.raises(ConnectionResetError, match="cable pulled"):
         reducer.wait()
+
+
+def test_a_late_bucket_leaves_last_and_is_not_waited_for() -> None:
+    released = threading.Event()
+    order: list[float] = []
+
+    def bucket_sum(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+        if gradients[0] == 1:
+            assert released.wait(timeout=10)
+        order.append(float(gradients[0]))
+        gradients *= 2
+        return gradients.nbytes
+
+    specs = [ParameterSpec(name, (16,), (0,)) for name in "abc"]
+    arena = Arena(plan_buckets(specs, bucket_bytes=64))
+    parameters: dict[str, object] = {name: object() for name in "abc"}
+    late = arena.plan.buckets[0]
+    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum, late)
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    for value, name in enumerate("abc", start=1):
+        produce(reducer, parameters[name], value)
+    reducer.end_backward({})
+    reducer.wait()
+    assert sorted(order) == [2, 3]
+    assert reducer.bytes_sent == 2 * 64
+    released.set()
+    reducer.wait_late()
+    assert order[-1] == 1
+    np.testing.assert_array_equal(arena.gradient("a"), 2)
+    assert reducer.bytes_sent == 3 * 64
+    reducer.close()
+
+
+def test_what_goes_wrong_with_a_late_bucket_comes_out_where_it_is_waited_for() -> None:
+    def bucket_sum(communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
+        if gradients[0] == 1:
+            raise CommunicationError("the cable is loose")
+        return 0
+
+    specs = [ParameterSpec(name, (16,), (0,)) for name in "ab"]
+    arena = Arena(plan_buckets(specs, bucket_bytes=64))
+    parameters: dict[str, object] = {name: object() for name in "ab"}
+    late = arena.plan.buckets[0]
+    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum, late)
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    for value, name in enumerate("ab", start=1):
+        produce(reducer, parameters[name], value)
+    reducer.end_backward({})
+    reducer.wait()
+    with pytest.raises(CommunicationError, match="the cable is loose"):
+        reducer.wait_late()

@@ -8,6 +8,7 @@ import pytest
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.errors import ConfigError
 from edgeddl.functions.gradient_sink import collecting
+from edgeddl.functions.parameter_gate import guarded_by
 from edgeddl.kernels.layout import channels_last, conversions
 from edgeddl.models import MODELS, build_model, count_macs
 from tests.models import TinyNet
@@ -142,3 +143,14 @@ def test_own_model() -> None:
     model = build_model("tests.models:TinyNet", classes=5)
     assert isinstance(model, TinyNet)
     assert model(np.zeros((1, 3, 8, 8), np.float32)).shape == (1, 5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("train", [True, False])
+def test_every_parameter_passes_the_gate_before_it_is_read(name: str, train: bool) -> None:
+    model = build_model(name)
+    passed: set[int] = set()
+    with guarded_by(lambda inputs: passed.update(map(id, inputs))):
+        with chainer.using_config("train", train):
+            model(np.zeros((2, 3, 32, 32), np.float32))
+    assert {id(parameter) for parameter in model.params()} <= passed

@@ -1,0 +1,128 @@
+"""Gradients that arrive during the next forward pass: the run is the same run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeddl.comm.bucket import Bucket
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.compression import FullPrecisionSum
+from edgeddl.training import runner
+from edgeddl.training.checkpoint import CheckpointStore
+from edgeddl.training.clock import StepClock
+from edgeddl.training.late_update import LateUpdate
+from tests.unit.training.training_runs import train
+
+OPTIONS: dict[str, Any] = {"model": "resnet9", "limit_train": 20, "limit_test": 10, "batch_size": 4}
+
+
+@pytest.fixture
+def slow_first_bucket(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Sums of the bucket that may be late take so long that the next step has begun by then."""
+    sum_bucket, ended = FullPrecisionSum.__call__, []
+
+    def slowly(
+        self: FullPrecisionSum, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
+    ) -> int:
+        if bucket.start == 0:
+            time.sleep(0.1)
+        sent = sum_bucket(self, communicator, bucket, gradients)
+        if bucket.start == 0:
+            ended.append(time.perf_counter())
+        return sent
+
+    monkeypatch.setattr(FullPrecisionSum, "__call__", slowly)
+    return ended
+
+
+def last_parameters(run_dir: Path) -> np.ndarray:
+    found = CheckpointStore(run_dir / "checkpoints", 9).latest()
+    assert found is not None
+    arrays = found[1].arrays
+    return np.concatenate([arrays[name].ravel() for name in sorted(arrays)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"checkpoint_every": 1},
+        {"accumulation": 2},
+        {"balance": (0.1, 9.0)},  # a rank has no images in some steps
+        {"compression": "fp16"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_late_gradients_make_the_same_run_bit_for_bit(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slow_first_bucket: list[float],
+    options: dict[str, Any],
+) -> None:
+    late = train(tmp_path / "late", 2, **OPTIONS | options)
+    monkeypatch.setattr(runner, "_late_bucket", lambda run: None)
+    prompt = train(tmp_path / "prompt", 2, **OPTIONS | options)
+    assert late["step_losses"] == prompt["step_losses"]
+    assert late["final_accuracy"] == prompt["final_accuracy"]
+    np.testing.assert_array_equal(
+        last_parameters(tmp_path / "late"), last_parameters(tmp_path / "prompt")
+    )
+
+
+def test_a_step_ends_before_its_late_gradients_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_first_bucket: list[float]
+) -> None:
+    put_off: list[float] = []
+
+    def noting(self: LateUpdate, rest: Any) -> None:
+        put_off.append(time.perf_counter())
+        self._rest = rest
+
+    monkeypatch.setattr(LateUpdate, "put_off", noting)
+    train(tmp_path, 2, **OPTIONS | {"epochs": 1})
+    assert len(put_off) == len(slow_first_bucket)
+    assert put_off[0] < slow_first_bucket[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"model": "tests.models:TinyNet"}, {"communicator": "naive"}, {"local_steps": 2}],
+    ids=lambda options: next(iter(options)),
+)
+def test_no_bucket_is_late_where_nobody_would_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    found = []
+    choose = runner._late_bucket
+    monkeypatch.setattr(runner, "_late_bucket", lambda run: found.append(choose(run)))
+    train(tmp_path, 2, **OPTIONS | {"epochs": 1} | options)
+    assert found == [None, None]
+
+
+def test_what_is_put_off_is_done_once() -> None:
+    late_update, done = LateUpdate(), []
+    late_update.settle()
+    late_update.put_off(done.append)
+    clock = StepClock()
+    late_update.settle(clock)
+    late_update.settle(clock)
+    assert done == [clock]
+
+
+def test_a_phase_within_another_counts_for_itself() -> None:
+    clock = StepClock()
+    with clock.phase("forward"):
+        time.sleep(0.01)
+        with clock.phase("allreduce_wait"):
+            time.sleep(0.05)
+        with clock.phase("update"):
+            time.sleep(0.02)
+    seconds = clock.phase_seconds
+    assert seconds["allreduce_wait"] >= 0.05
+    assert seconds["update"] >= 0.02
+    assert sum(seconds.values()) <= clock.elapsed()
+    assert seconds["forward"] >= 0.01
