@@ -12,8 +12,8 @@ plan and take the lanes in turn, so every rank sends the same ones in the same o
 whatever its timing. Where one lane waits for the first or last messages of its bucket, the other
 has some to send: the link does not rest between buckets.
 
-One bucket may be late: it leaves last, though its gradients may have been the first, and `wait` does
-not wait for it. The next step may begin before it is there, and the link works on meanwhile.
+One bucket may be late: it leaves last, though its gradients may have been the first, and `wait`
+leaves it out. The next step may begin before it is there, and the link works on meanwhile.
 
 Gradients are summed, not averaged: each rank weighs its loss by its share of the images of the
 step, so the sum is the exact mean over all images also when ranks have different numbers of them.
@@ -67,10 +67,10 @@ class Reducer(Protocol):
         """A backward pass has ended; `gradients` are all there are, by name, also those `ready`."""
 
     def wait(self) -> None:
-        """Return when the arena's gradients are the sums over all ranks, but for a late bucket's."""
+        """Return when the gradients are sums over all ranks, but for those of the late bucket."""
 
     def wait_late(self) -> None:
-        """Return when those of the late bucket are, too. Must be called before the next backward."""
+        """Return when those of the late bucket are, too: to be called before the next backward."""
 
     def close(self) -> None:
         """No step will follow."""

@@ -150,7 +150,7 @@ def test_own_model() -> None:
 def test_every_parameter_passes_the_gate_before_it_is_read(name: str, train: bool) -> None:
     model = build_model(name)
     passed: set[int] = set()
-    with guarded_by(lambda inputs: passed.update(map(id, inputs))):
-        with chainer.using_config("train", train):
-            model(np.zeros((2, 3, 32, 32), np.float32))
+    gate = guarded_by(lambda inputs: passed.update(map(id, inputs)))
+    with gate, chainer.using_config("train", train):
+        model(np.zeros((2, 3, 32, 32), np.float32))
     assert {id(parameter) for parameter in model.params()} <= passed
