@@ -193,11 +193,15 @@ class BucketReducer:
             index = self._order[self._launched]
             gradients = self._arena.flat_gradient(buckets[index])
             job = partial(self._bucket_sum, bucket=buckets[index], gradients=gradients)
-            self._submit(job, self._too_late if index == self._late else self._in_time)
+            if index == self._late:
+                # Behind the last one in time, which would have to share the link with it.
+                self._lanes[(self._jobs - 1) % LANES].do(job, self._too_late)
+            else:
+                self._submit(job)
             self._launched += 1
 
-    def _submit(self, job: Job, outcomes: _Outcomes | None = None) -> None:
-        self._lanes[self._jobs % LANES].do(job, outcomes or self._in_time)
+    def _submit(self, job: Job) -> None:
+        self._lanes[self._jobs % LANES].do(job, self._in_time)
         self._jobs += 1
 
 
