@@ -1,17 +1,21 @@
 /* Convolution with a window of its own for each channel (groups = c = k): no matrix product, but
- * sums over the taps, channel by channel.
+ * sums over the taps, a vector of channels at a time. Its taps lie side by side in a copy of the
+ * weights: [channels / LANES][taps][LANES].
  *
- * Outputs side by side that see the same taps are done together, a vector of channels at a time:
- * weights are then loaded once for all of them. The taps of such a vector lie side by side, too, in
- * a copy of the weights: [channels / LANES][taps][LANES].
+ * 3 x 3 windows that move by one pixel walk along some rows at once: a pixel is loaded once for all
+ * of them, and weights once for the whole walk. Other windows are done together if they are side by
+ * side and see the same taps: weights are loaded once for these.
  */
 #include <stdlib.h>
 
 #include "patches.h"
 
-/* Outputs at a time. With 8, 512 channels take a third longer: their pixels, 2 KB apart, probably no
- * longer fit into the few lines of the first-level cache that they fall into. */
-enum { COLUMNS = 4 };
+enum {
+    COLUMNS = 4,         /* outputs at a time that see the same taps */
+    ROWS = TILE_VECTORS, /* in a walk: three sums each, and nine weights, in 32 or 16 registers */
+    WALK = 28,           /* columns: what was read of them is in the cache for the next channels */
+    CHANNELS = 64,       /* whose walks follow one another */
+};
 
 /* What some outputs see: pixels through high x wide taps, and where the weights of these are. */
 typedef struct {
@@ -23,139 +27,96 @@ typedef struct {
     long ahead, line, new_rows, new_columns; /* pixels that only the next row sees */
 } view;
 
+/* Where a walk goes: columns first .. end of some rows of outputs, at most ROWS. */
+typedef struct {
+    const float *x;
+    long at, line, pixel; /* what is read: where in x the rows begin; to the next row, pixel */
+    long from, to;        /* which of the ROWS + 2 rows are in the image */
+    long source, out;     /* where the rows begin in all images, in all outputs */
+    long rows, first, end;
+} path;
+
 typedef struct {
     long c, taps, kw;      /* channels; taps, of a row */
     long rows, high, wide; /* outputs: all rows, those of an image, columns */
     axis *y, *x;           /* one for each phase of rows, of columns */
     long y_phases, x_phases;
-    const float *source, *W, *bias, *plus;
+    const float *source, *bias, *plus;
     float *out;      /* y, or gx; or else: */
     const float *gy; /* of which, with x, the weights' gradients are summed */
-    float *sums;     /* of the parts, as the copy of the weights */
+    float *W;        /* the copy of the weights; or such sums, one after the other for all parts */
 } job;
 
-/* Asks for what the next row of outputs reads, and where it is written, as much as this step reads
- * and writes: the processor does not foresee it, as a vector of each pixel is read at a time. */
-ALWAYS_INLINE void look_ahead(const job *j, const view *s, const float *out, const int columns,
-                              long c)
+/* Outputs side by side: their sums or, for the gradient of the weights, what they add to it.
+ * `columns` and `gradient` are constants where this is inlined. */
+ALWAYS_INLINE void do_vector(const job *j, const view *s, const int columns, const int gradient,
+                             long c, long lanes, float *weights)
 {
+    const float *outputs = (gradient ? j->gy : j->out) + s->out;
+    vec out[COLUMNS];
+    /* Asks for what the next row of outputs reads, and where it is written, as much as this step
+     * reads and writes: the processor does not foresee it, as it is a vector of each pixel. */
     for (long row = 0; row < s->new_rows; row++)
         for (long i = 0; i < columns * s->new_columns; i++)
             __builtin_prefetch(s->x + s->ahead + row * s->line + c * columns * s->new_columns +
                                    i * LANES, 0, 2);
 #pragma GCC unroll 4
-    for (int i = 0; i < columns; i++)
-        __builtin_prefetch(out + s->out + j->wide * j->c + c * columns + i * LANES, 1, 2);
-}
-
-/* `columns` and `slides` are constants where this is inlined. A window of three taps that slides by
- * one shows each pixel three times: it is loaded once. */
-ALWAYS_INLINE void sum_taps(const job *j, const view *s, const int columns, const int slides,
-                            long c, long lanes)
-{
-    vec sum[COLUMNS];
-    look_ahead(j, s, j->out, columns, c);
-#pragma GCC unroll 4
     for (int i = 0; i < columns; i++) {
+        __builtin_prefetch(outputs + j->wide * j->c + c * columns + i * LANES, 1, 2);
         const float *plus = j->plus ? j->plus + s->out + i * s->out_step : NULL;
-        const float *start = j->bias ? j->bias : plus;
-        sum[i] = start ? load_some(start + c, lanes) : (vec){0};
+        const float *start = gradient ? outputs + i * s->out_step : j->bias ? j->bias : plus;
+        out[i] = start ? load_some(start + c, lanes) : (vec){0};
     }
-    for (long row = 0; row < s->high; row++) {
-        const float *x = s->x + row * s->x_row + c, *W = j->W + c * j->taps + s->W + row * s->W_row;
-        if (slides) {
-            const vec w[3] = {load(W), load(W + s->W_tap), load(W + 2 * s->W_tap)};
-#pragma GCC unroll 6
-            for (int i = 0; i < columns + 2; i++) {
-                const vec pixel = load_some(x + i * s->x_step, lanes);
-#pragma GCC unroll 3
-                for (int tap = 0; tap < 3; tap++)
-                    if (i >= tap && i - tap < columns)
-                        sum[i - tap] += pixel * w[tap];
-            }
-        } else
-            for (long tap = 0; tap < s->wide; tap++) {
-                const vec w = load(W + tap * s->W_tap);
-#pragma GCC unroll 4
-                for (int i = 0; i < columns; i++)
-                    sum[i] += load_some(x + tap * s->x_tap + i * s->x_step, lanes) * w;
-            }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < columns; i++)
-        store_some(j->out + s->out + i * s->out_step + c, sum[i], lanes);
-}
-
-/* The same for the gradient of the weights. */
-ALWAYS_INLINE void add_products(const job *j, const view *s, const int columns, const int slides,
-                                long c, long lanes, float *gW)
-{
-    vec gy[COLUMNS];
-    look_ahead(j, s, j->gy, columns, c);
-#pragma GCC unroll 4
-    for (int i = 0; i < columns; i++)
-        gy[i] = load_some(j->gy + s->out + i * s->out_step + c, lanes);
     for (long row = 0; row < s->high; row++) {
         const float *x = s->x + row * s->x_row + c;
-        float *W = gW + c * j->taps + s->W + row * s->W_row;
-        if (slides) {
-            vec sum[3] = {load(W), load(W + s->W_tap), load(W + 2 * s->W_tap)};
-#pragma GCC unroll 6
-            for (int i = 0; i < columns + 2; i++) {
-                const vec pixel = load_some(x + i * s->x_step, lanes);
-#pragma GCC unroll 3
-                for (int tap = 0; tap < 3; tap++)
-                    if (i >= tap && i - tap < columns)
-                        sum[tap] += pixel * gy[i - tap];
-            }
-#pragma GCC unroll 3
-            for (int tap = 0; tap < 3; tap++)
-                store(W + tap * s->W_tap, sum[tap]);
-        } else
-            for (long tap = 0; tap < s->wide; tap++) {
-                vec sum = load(W + tap * s->W_tap);
+        float *W = weights + c * j->taps + s->W + row * s->W_row;
+        for (long tap = 0; tap < s->wide; tap++, x += s->x_tap, W += s->W_tap) {
+            vec w = load(W);
 #pragma GCC unroll 4
-                for (int i = 0; i < columns; i++)
-                    sum += load_some(x + tap * s->x_tap + i * s->x_step, lanes) * gy[i];
-                store(W + tap * s->W_tap, sum);
-            }
+            for (int i = 0; i < columns; i++)
+                if (gradient)
+                    w += load_some(x + i * s->x_step, lanes) * out[i];
+                else
+                    out[i] += load_some(x + i * s->x_step, lanes) * w;
+            if (gradient)
+                store(W, w);
+        }
     }
+#pragma GCC unroll 4
+    for (int i = 0; i < columns && !gradient; i++)
+        store_some(j->out + s->out + i * s->out_step + c, out[i], lanes);
 }
 
 /* All channels of some columns. */
-ALWAYS_INLINE void do_columns(const job *j, const view *s, const int columns, const int slides,
-                              float *gW)
+ALWAYS_INLINE void do_columns(const job *j, const view *s, const int columns, float *W)
 {
     for (long c = 0; c < j->c; c += LANES)
-        if (j->c - c >= LANES && gW)
-            add_products(j, s, columns, slides, c, LANES, gW);
+        if (j->c - c >= LANES && j->gy)
+            do_vector(j, s, columns, 1, c, LANES, W);
         else if (j->c - c >= LANES)
-            sum_taps(j, s, columns, slides, c, LANES);
-        else if (gW)
-            add_products(j, s, columns, slides, c, j->c - c, gW);
+            do_vector(j, s, columns, 0, c, LANES, W);
+        else if (j->gy)
+            do_vector(j, s, columns, 1, c, j->c - c, W);
         else
-            sum_taps(j, s, columns, slides, c, j->c - c);
+            do_vector(j, s, columns, 0, c, j->c - c, W);
 }
 
 /* Outputs side by side that see the same taps. */
-static void do_span(const job *j, view *s, long columns, float *gW)
+static void do_span(const job *j, view *s, long columns, float *W)
 {
-    const int slides = s->wide == 3 && s->x_step == s->x_tap;
     for (long now; columns > 0; columns -= now) {
         now = columns >= COLUMNS ? COLUMNS : 1;
         if (now == 1)
-            do_columns(j, s, 1, 0, gW);
-        else if (slides)
-            do_columns(j, s, COLUMNS, 1, gW);
+            do_columns(j, s, 1, W);
         else
-            do_columns(j, s, COLUMNS, 0, gW);
+            do_columns(j, s, COLUMNS, W);
         s->x += now * s->x_step;
         s->out += now * s->out_step;
     }
 }
 
-/* A row of outputs: of y or gx or, if gW is given, of gy. */
-static void do_row(const job *j, long row, float *gW)
+/* A row of outputs: of y or gx or gy. */
+static void do_row(const job *j, long row, float *W)
 {
     const axis *ay = j->y + row % j->high % j->y_phases;
     const span up = span_from(ay, row % j->high / j->y_phases);
@@ -181,27 +142,131 @@ static void do_row(const job *j, long row, float *gW)
             if (s.high && s.wide) /* otherwise they see nothing */
                 s.x += (top * ax->pixels + left) * j->c;
             end = across.end;
-            do_span(j, &s, end - column, gW);
+            do_span(j, &s, end - column, W);
         }
 }
 
-static void compute_rows(void *context, int part, int parts)
+/* A walk, for a vector of channels. In registers are the weights, or their gradients, and of each
+ * row the sums, or gy, of the three columns that see the present pixels. */
+ALWAYS_INLINE void walk(const job *j, const path p, const int gradient, long c, long lanes,
+                        float *weights)
 {
-    const job *j = context;
-    for (long row = share(j->rows, part, parts); row < share(j->rows, part + 1, parts); row++)
-        do_row(j, row, NULL);
+    const axis a = *j->x;
+    const long step = a.window_step * LANES, next = j->wide * j->c, line = a.pixels * j->c;
+    const float *const outputs = gradient ? j->gy : j->out, *const plus = j->plus;
+    const vec start = j->bias ? load_some(j->bias + c, lanes) : (vec){0};
+    float *W = weights + c * j->taps + (j->y->window_first * 3 + a.window_first) * LANES;
+    vec w[9], out[ROWS][3] = {0};
+    for (int i = 0; i < 9; i++)
+        w[i] = load(W + i * step);
+    for (long column = p.first - 2; column < p.end; column++) { /* the first that sees the pixels */
+        const long at = p.out + column * j->c + c, last = at + 2 * j->c;
+        const long pixel = column + 2 + a.origin;
+        const int at_end = column < p.first || column + 2 >= p.end;
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS; row++) {
+            /* what the next rows read and write, as above */
+            __builtin_prefetch(outputs + last + (ROWS + row) * next, 1, 2);
+            __builtin_prefetch(j->source + p.source + (ROWS + 2 + row) * line + pixel * j->c + c,
+                               0, 2);
+            out[row][2] = start;
+            if (gradient && row < p.rows && column + 2 < p.end)
+                out[row][2] = load_some(outputs + last + row * next, lanes);
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < ROWS + 2; i++) {
+            if (i < p.from || i >= p.to || pixel < 0 || pixel >= a.pixels)
+                continue;
+            const vec x = load_some(p.x + p.at + i * p.line + pixel * p.pixel + c, lanes);
+#pragma GCC unroll 3
+            for (int tap = 0; tap < 3; tap++) {
+                const long seen_by = column + 2 - tap;
+                if (gradient && at_end && (seen_by < p.first || seen_by >= p.end))
+                    continue; /* forward, sums of what is no output come to nothing */
+#pragma GCC unroll 4
+                for (int row = max_long(i - 2, 0); row < min_long(i + 1, ROWS); row++)
+                    if (!gradient)
+                        out[row][2 - tap] += x * w[(i - row) * 3 + tap];
+                    else if (row < p.rows)
+                        w[(i - row) * 3 + tap] += x * out[row][2 - tap];
+            }
+        }
+#pragma GCC unroll 4
+        for (int row = 0; row < ROWS; row++) {
+            if (!gradient && row < p.rows && column >= p.first) {
+                const vec more = plus ? load_some(plus + at + row * next, lanes) : (vec){0};
+                store_some(j->out + at + row * next, out[row][0] + more, lanes);
+            }
+            out[row][0] = out[row][1], out[row][1] = out[row][2];
+        }
+    }
+    for (int i = 0; i < 9 && gradient; i++)
+        store(W + i * step, w[i]);
+}
+
+/* CHANNELS channels of the pixels that a walk sees, side by side. */
+static void copy_pixels(const job *j, path *p, long c, float *copy)
+{
+    const long from = max_long(p->first + j->x->origin, 0), line = j->x->pixels * j->c;
+    const long to = min_long(p->end + 2 + j->x->origin, j->x->pixels);
+    p->x = copy, p->at = -from * CHANNELS - c, p->pixel = CHANNELS, p->line = (WALK + 2) * CHANNELS;
+    for (long row = p->from; row < p->to; row++)
+        for (long pixel = from; pixel < to; pixel++)
+            memcpy(copy + row * p->line + (pixel - from) * CHANNELS,
+                   j->source + p->source + row * line + pixel * j->c + c, CHANNELS * sizeof(float));
+}
+
+/* ROWS rows of outputs of an image, or as many as are left of it. */
+static void do_rows(const job *j, long row, float *W)
+{
+    /* With pixels 2 KB apart the address of most loads ends like that of a store just before, by
+     * which processors guess that it is the same; then loads wait. Copied pixels lie elsewhere. */
+    const int copied = !j->gy && j->c * sizeof(float) % 2048 == 0;
+    float copy[(ROWS + 2) * (WALK + 2) * CHANNELS];
+    const long y = row % j->high, top = y + j->y->origin, line = j->x->pixels * j->c;
+    const long rows = min_long(ROWS, j->high - y), walks = ceil_div(j->wide, WALK);
+    path p = {.x = j->source, .line = line, .pixel = j->c,
+              .from = max_long(-top, 0), .to = min_long(rows + 2, j->y->pixels - top),
+              .source = (row / j->high * j->y->pixels + top) * line, .out = row * j->wide * j->c,
+              .rows = rows};
+    p.at = p.source;
+    for (long i = 0; i < walks; i++)
+        for (long c = 0; c < j->c; c += LANES) {
+            p.first = j->wide * i / walks, p.end = j->wide * (i + 1) / walks;
+            if (copied && c % CHANNELS == 0)
+                copy_pixels(j, &p, c, copy);
+            if (j->c - c >= LANES && j->gy)
+                walk(j, p, 1, c, LANES, W);
+            else if (j->c - c >= LANES)
+                walk(j, p, 0, c, LANES, W);
+            else if (j->gy)
+                walk(j, p, 1, c, j->c - c, W);
+            else
+                walk(j, p, 0, c, j->c - c, W);
+        }
+}
+
+static int slides(const axis *a, long phases)
+{
+    return phases == 1 && a->taps == 3 && a->step == 1 && a->tap_step == 1;
 }
 
 static long packed_length(const job *j) { return j->taps * round_up(j->c, LANES); }
 
-static void sum_rows(void *context, int part, int parts)
+static void do_part(void *context, int part, int parts)
 {
     const job *j = context;
-    const long length = packed_length(j);
-    float *gW = j->sums + part * length;
-    memset(gW, 0, (size_t)length * sizeof(float));
-    for (long row = share(j->rows, part, parts); row < share(j->rows, part + 1, parts); row++)
-        do_row(j, row, gW);
+    const int walks = slides(j->x, j->x_phases) && slides(j->y, j->y_phases);
+    const long in_image = walks ? ceil_div(j->high, ROWS) : j->high;
+    const long count = j->rows / max_long(j->high, 1) * in_image;
+    float *W = j->gy ? j->W + part * packed_length(j) : j->W;
+    if (j->gy)
+        memset(W, 0, (size_t)packed_length(j) * sizeof(float));
+    for (long i = share(count, part, parts); i < share(count, part + 1, parts); i++)
+        if (walks)
+            do_rows(j, i / in_image * j->high + i % in_image * ROWS, W);
+        else
+            do_row(j, i, W);
 }
 
 static int compute(job *j, const float *W)
@@ -213,7 +278,7 @@ static int compute(job *j, const float *W)
         for (long tap = 0; tap < j->taps; tap++)
             store(packed + c * j->taps + tap * LANES, load_some(W + tap * j->c + c, j->c - c));
     j->W = packed;
-    run_parts(compute_rows, j, parts_for(j->rows, j->wide * j->c * j->taps));
+    run_parts(do_part, j, parts_for(j->rows, j->wide * j->c * j->taps));
     return DONE;
 }
 
@@ -251,15 +316,15 @@ int depthwise_weight_gradient(const conv *s, const float *x, const float *gy, fl
              .source = x, .gy = gy};
     const long length = packed_length(&j);
     const int parts = sums_for(j.rows, j.wide * length);
-    j.sums = workspace((size_t)(parts * length));
-    if (!j.sums)
+    j.W = workspace((size_t)(parts * length));
+    if (!j.W)
         return OUT_OF_MEMORY;
-    run_parts(sum_rows, &j, parts);
+    run_parts(do_part, &j, parts);
     for (long c = 0; c < j.c; c += LANES)
         for (long tap = 0; tap < j.taps; tap++) {
-            vec sum = load(j.sums + c * j.taps + tap * LANES);
+            vec sum = load(j.W + c * j.taps + tap * LANES);
             for (int part = 1; part < parts; part++)
-                sum += load(j.sums + part * length + c * j.taps + tap * LANES);
+                sum += load(j.W + part * length + c * j.taps + tap * LANES);
             store_some(gW + tap * j.c + c, sum, j.c - c);
         }
     return DONE;
