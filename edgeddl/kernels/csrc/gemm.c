@@ -103,8 +103,8 @@ static void multiply_transposed_rows(const product *m, const tile *t, long rows,
     choose_tile(m, t, rows, vectors, 1);
 }
 
-/* Up to TILE_COLUMNS columns; streams go on. */
-static void multiply_columns(product *m, long rows, long columns)
+/* Up to TILE_COLUMNS columns. */
+static void multiply_columns(const product *m, long rows, long columns)
 {
     long depth = 0;
     for (long i = 0; i < m->run_count; i++)
@@ -119,20 +119,21 @@ static void multiply_columns(product *m, long rows, long columns)
     for (long i = 0; i < tiles; i++) {
         t.row = rows * i / tiles;
         const long count = rows * (i + 1) / tiles - t.row;
-        memcpy(t.ahead, m->ahead, sizeof t.ahead);
+        for (int s = 0; s < 2; s++)
+            t.ahead[s] = *m->ahead[s];
         if (m->a_depth == 1)
             multiply_rows(m, &t, count, vectors);
         else
             multiply_transposed_rows(m, &t, count, vectors);
         for (int s = 0; s < 2; s++)
-            m->ahead[s].at += depth * m->ahead[s].step;
+            m->ahead[s]->at += depth * m->ahead[s]->step;
     }
 }
 
-stream ask_for(const float *first, long floats, int part, int parts, long steps)
+stream ask_for(const float *first, long floats, long steps)
 {
-    const long bytes = ceil_div(floats * (long)sizeof(float), parts);
-    return (stream){(const char *)first + part * bytes, min_long(ceil_div(bytes, steps), 64)};
+    const long bytes = floats * (long)sizeof(float);
+    return (stream){(const char *)first, min_long(ceil_div(bytes, steps), 64)};
 }
 
 long product_steps(long depth, long rows, long columns)
@@ -146,9 +147,10 @@ void multiply(const product *whole, long rows, long columns)
     const run one = {0, 0, m.depth};
     if (!m.runs)
         m.runs = &one, m.run_count = 1;
+    stream none = {(const char *)m.b, 0}; /* which is there: nowhere takes long to look up */
     for (int s = 0; s < 2; s++)
-        if (!m.ahead[s].at)
-            m.ahead[s].at = (const char *)m.b; /* which is there: nowhere takes long to look up */
+        if (!m.ahead[s])
+            m.ahead[s] = &none;
     for (long column = 0; column < columns; column += TILE_COLUMNS) {
         m.b = whole->b + column;
         m.c = whole->c + column;

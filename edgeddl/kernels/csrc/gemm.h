@@ -22,8 +22,8 @@ typedef struct {
     long a, c;
 } place;
 
-/* Memory that is asked for while a product is computed: the next line, or so many bytes on, in each
- * step of depth of each register tile. */
+/* Memory that is asked for while products are computed, `step` bytes on in each step of depth of each
+ * register tile. */
 typedef struct {
     const char *at;
     long step;
@@ -38,16 +38,16 @@ typedef struct {
     float *c;
     long c_row;
     int add; /* to what is in c */
-    stream ahead[2];
+    stream *ahead[2]; /* either may be NULL; they move on */
     const run *runs; /* if given, instead of depth */
     long run_count;
     const place *places; /* if given, instead of a_row and c_row; no column too many is written */
     const float *bias, *plus; /* a row, a matrix like c: added, if given */
 } product;
 
-/* The part of `floats` numbers that one of some products of the same size asks for. Past their end
- * it goes on asking, which costs little: memory is not read by it, and need not be there. */
-stream ask_for(const float *first, long floats, int part, int parts, long steps);
+/* So many numbers in so many steps. Past their end it goes on asking, which costs little: memory is
+ * not read by it, and need not be there. */
+stream ask_for(const float *first, long floats, long steps);
 
 /* In how many steps of depth, of all register tiles, a product is computed. */
 long product_steps(long depth, long rows, long columns);

@@ -76,35 +76,28 @@ static void transform_weights(const forward *job, long first, long rows, long co
         }
 }
 
-/* What is asked for during the product of a plane, besides the weights of the next one: if there
- * are more, the tiles that come next, then where outputs of the present ones will be. */
-static stream ask_for_images(const forward *job, long first, long count, int plane, long steps)
-{
-    const images y = {.x = job->y, .h = job->h, .w = job->width, .c = job->k};
-    const int half = plane_count(job) / 2;
-    if (plane < half)
-        return ask_for_tiles(&job->x, &job->tiles, first + count, count, plane, half, steps);
-    return ask_for_tiles(&y, &job->tiles, first, count, plane - half, half, steps);
-}
-
-/* M = V U in all planes, for one panel. */
+/* M = V U in all planes, for one panel. Asked for meanwhile: the weights of the next plane and, of a
+ * thread's own tiles, the pixels that are read next, then those that will be written; else the next
+ * plane of V. */
 static void multiply_planes(const forward *job, planes V, planes U, planes M, long first,
                             long tiles, long depth, long columns, int add)
 {
-    const int points = job->in->points;
-    const long steps = product_steps(depth, tiles, columns);
-    for (int plane = 0; plane < plane_count(job); plane++) {
-        const float *next = U.first + weight_plane(plane + 1, points) * U.plane;
+    const images y = {.x = job->y, .h = job->h, .w = job->width, .c = job->k};
+    const int points = job->in->points, count = plane_count(job);
+    const long steps = product_steps(depth, tiles, columns), half = count / 2 * steps;
+    stream read = ask_for_tiles(&job->x, &job->tiles, first + tiles, tiles, half);
+    stream written = ask_for_tiles(&y, &job->tiles, first, tiles, half);
+    stream inputs = ask_for(V.first + V.plane, V.plane, steps);
+    for (int plane = 0; plane < count; plane++) {
+        stream weights =
+            ask_for(U.first + weight_plane(plane + 1, points) * U.plane, U.plane, steps);
         const product m = {
             .depth = depth,
             .a = V.first + plane * V.plane, .a_row = V.row, .a_depth = 1,
             .b = U.first + weight_plane(plane, points) * U.plane, .b_depth = U.row,
             .c = M.first + plane * M.plane, .c_row = M.row,
             .add = add,
-            .ahead = {ask_for(next, U.plane, 0, 1, steps),
-                      job->own_tiles ? ask_for_images(job, first, tiles, plane, steps)
-                                     : ask_for(V.first + (plane + 1) * V.plane, tiles * V.row, 0,
-                                               1, steps)},
+            .ahead = {&weights, !job->own_tiles ? &inputs : plane < count / 2 ? &read : &written},
         };
         multiply(&m, tiles, columns);
     }

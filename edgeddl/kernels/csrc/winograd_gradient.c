@@ -79,31 +79,33 @@ static void compute_chunks(gradient *job, planes V, planes Y, long first, long c
 {
     const long c = job->shape->c, k = job->shape->k, across = ceil_div(c, job->chunk_rows);
     const planes sums = put_at(memory, job->sums);
+    /* Asked for meanwhile: the pixels of the tiles that come next or, if there are none, the next
+     * planes of V and Y. */
+    const int more = first + count < job->tiles.count;
+    const long steps = product_steps(count, job->chunk_rows, PANEL_COLUMNS);
+    const long all_steps = (to - from) * plane_count(job) * steps;
+    stream inputs = ask_for_tiles(&job->x, &job->tiles, first + count, count, all_steps);
+    stream outputs = ask_for_tiles(&job->gy, &job->tiles, first + count, count, all_steps);
     vec finite = {0};
     for (long chunk = from; chunk < to; chunk++) {
         const long column = chunk / across * PANEL_COLUMNS;
         const long columns = min_long(k - column, PANEL_COLUMNS);
         const long row = chunk % across * job->chunk_rows;
         const long rows = min_long(c - row, job->chunk_rows);
+        if (!more) {
+            inputs = ask_for(at_column(&V, row) + V.plane, V.plane, steps);
+            outputs = ask_for(at_column(&Y, column) + Y.plane, Y.plane, steps);
+        }
         for (int plane = 0; plane < plane_count(job); plane++) {
             const int points = job->read_x->points, sum = weight_plane(plane, points);
-            product m = {
+            const product m = {
                 .depth = count,
                 .a = at_column(&V, row) + plane * V.plane, .a_row = 1, .a_depth = V.row,
                 .b = at_column(&Y, column) + plane * Y.plane, .b_depth = Y.row,
                 .c = sums.first + sum * sums.plane, .c_row = sums.row,
                 .add = plane / points >= POINTS || plane % points >= POINTS,
+                .ahead = {&inputs, &outputs},
             };
-            const long steps = product_steps(count, rows, columns), next = first + count;
-            if (next < job->tiles.count) { /* the tiles that come next */
-                const int part = (int)chunk * plane_count(job) + plane;
-                const int parts = (int)chunk_count(job) * plane_count(job);
-                m.ahead[0] = ask_for_tiles(&job->x, &job->tiles, next, count, part, parts, steps);
-                m.ahead[1] = ask_for_tiles(&job->gy, &job->tiles, next, count, part, parts, steps);
-            } else { /* the next plane */
-                m.ahead[0] = ask_for(m.a + V.plane, count * V.row, 0, 1, steps);
-                m.ahead[1] = ask_for(m.b + Y.plane, count * Y.row, 0, 1, steps);
-            }
             multiply(&m, rows, columns);
         }
         finite += write_chunk(job->shape, sums, row, rows, column, columns, gW, add);

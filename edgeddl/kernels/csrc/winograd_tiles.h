@@ -97,14 +97,14 @@ extern const reading read_x[2], read_gy[2], read_turned_gy[2];
 void read_tiles(const images *x, const reading *how, const grid *tiles, long first, long count,
                 long row, planes V);
 
-/* A part of the memory, about, where so many tiles are; of their first row, those before have seen
- * nearly all. */
+/* The memory, about, where so many tiles are; of their first row, those before have seen nearly
+ * all. */
 static inline stream ask_for_tiles(const images *x, const grid *tiles, long first, long count,
-                                   int part, int parts, long steps)
+                                   long steps)
 {
     const long floats = x->h * x->w * x->c, each = tiles->high * tiles->wide;
-    return ask_for(x->x + x->top * x->w * x->c + first * floats / each, count * floats / each, part,
-                   parts, steps);
+    return ask_for(x->x + x->top * x->w * x->c + first * floats / each, count * floats / each,
+                   steps);
 }
 
 #endif
