@@ -4,6 +4,9 @@
 #error "more cases are needed below"
 #endif
 
+/* Steps of a narrow tile are over before two lines can be asked for. */
+enum { BOTH_STREAMS = TILE_COLUMNS >= 64 };
+
 typedef struct {
     long row;           /* the first */
     long lanes;         /* of the last vector of each row */
@@ -20,8 +23,7 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
     vec sum[TILE_ROWS][TILE_VECTORS];
     const float *a[TILE_ROWS];
     long c[TILE_ROWS];
-    const char *ahead = t->ahead[0].at, *also_ahead = t->ahead[1].at;
-    const long step = t->ahead[0].step, also_step = t->ahead[1].step;
+    stream now = t->ahead[0], then = t->ahead[1];
     const long a_depth = transposed ? m->a_depth : 1, b_depth = m->b_depth;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -46,15 +48,20 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
                 row[v] = load(b + v * LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
-                const vec number = splat(a[r][at]);
+                const vec number = splat(transposed ? a[0][at + r] : a[r][at]);
 #pragma GCC unroll 4
                 for (int v = 0; v < vectors; v++)
                     sum[r][v] += number * row[v];
             }
-            __builtin_prefetch(ahead, 0, 2);
-            __builtin_prefetch(also_ahead, 0, 2);
-            ahead += step;
-            also_ahead += also_step;
+            __builtin_prefetch(now.at, 0, 2);
+            now.at += now.step;
+            if (BOTH_STREAMS) {
+                __builtin_prefetch(then.at, 0, 2);
+                then.at += then.step;
+            } else { /* in turn; unrolled, this costs nothing */
+                const stream other = now;
+                now = then, then = other;
+            }
             at += a_depth;
             b += b_depth;
         }
@@ -126,14 +133,14 @@ static void multiply_columns(const product *m, long rows, long columns)
         else
             multiply_transposed_rows(m, &t, count, vectors);
         for (int s = 0; s < 2; s++)
-            m->ahead[s]->at += depth * m->ahead[s]->step;
+            m->ahead[s]->at += (BOTH_STREAMS ? depth : depth / 2) * m->ahead[s]->step;
     }
 }
 
 stream ask_for(const float *first, long floats, long steps)
 {
-    const long bytes = floats * (long)sizeof(float);
-    return (stream){(const char *)first, min_long(ceil_div(bytes, steps), 64)};
+    const long bytes = floats * (long)sizeof(float), turns = BOTH_STREAMS ? steps : (steps + 1) / 2;
+    return (stream){(const char *)first, min_long(ceil_div(bytes, turns), 64)};
 }
 
 long product_steps(long depth, long rows, long columns)
