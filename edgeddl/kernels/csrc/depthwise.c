@@ -82,8 +82,10 @@ ALWAYS_INLINE void do_vector(const job *j, const view *s, const int columns, con
                 store(W, w);
         }
     }
+    if (gradient)
+        return;
 #pragma GCC unroll 4
-    for (int i = 0; i < columns && !gradient; i++)
+    for (int i = 0; i < columns; i++)
         store_some(j->out + s->out + i * s->out_step + c, out[i], lanes);
 }
 
