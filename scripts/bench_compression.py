@@ -4,7 +4,7 @@
 
 Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
 nowhere: what is left is the work of the communication thread. A compression pays on links slower
-than the break-even. PowerSGD computes with BLAS, in a run with as many threads as the rank has.
+than the break-even.
 """
 
 from __future__ import annotations

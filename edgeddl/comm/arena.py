@@ -15,8 +15,8 @@ class Arena:
 
     def __init__(self, plan: BucketPlan) -> None:
         self.plan = plan
-        self.parameters = _aligned_zeros(plan.length)
-        self.gradients = _aligned_zeros(plan.length)
+        self.parameters = aligned_zeros(plan.length)
+        self.gradients = aligned_zeros(plan.length)
         self._slots = {slot.spec.name: slot for slot in plan.slots}
 
     @property
@@ -43,7 +43,7 @@ class Arena:
         return self.gradients[bucket.start : bucket.stop]
 
 
-def _aligned_zeros(length: int) -> np.ndarray:
+def aligned_zeros(length: int) -> np.ndarray:
     """Zeros whose first element lies on a cache line, so that every slot does."""
     padded = np.zeros(length + ALIGNMENT, np.float32)
     offset = -(padded.ctypes.data // ITEM_BYTES) % ALIGNMENT

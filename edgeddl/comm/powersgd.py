@@ -9,7 +9,10 @@ convolution's [kh][kw][C][K] has kh*kw*C rows and K columns. For each, in each s
     P Q^T                     takes the place of the sum of gradients
     error = M - P (M^T P)^T   with the rank's own M^T P
 
-So the errors of all ranks add up to what the optimizer has not been given yet: nothing is lost. One
+The error is computed when the next step's M is: in between M is kept, with the P and the M^T P that
+have to be subtracted. So memory is walked once for M and P, once for Q and once for P Q^T.
+
+The errors of all ranks add up to what the optimizer has not been given yet: nothing is lost. One
 round of this power iteration a step is enough, as gradients change slowly.
 
 P has rows x rank numbers, Q columns x rank. Where these are not fewer than the matrix has, and so
@@ -19,17 +22,16 @@ for every vector, the gradient travels as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from edgeddl.comm.arena import aligned_zeros
 from edgeddl.comm.bucket import ITEM_BYTES, Bucket, BucketPlan, ParameterSpec
 from edgeddl.comm.communicator import Communicator, optimal_bytes
+from edgeddl.kernels import low_rank_left, low_rank_product, low_rank_right, low_rank_subtract
 
-# Matrices are walked so many bytes at a time: a block of the gradient and one of the error stay in
-# the second-level cache (1 MB on the Cortex-A72) from one operation to the next.
-BLOCK_BYTES = 2**18
 # A column is made of earlier ones, and of rounding, if no larger part of it is left without them.
 DEPENDENT = float(np.finfo(np.float32).eps)
 
@@ -50,8 +52,7 @@ def saves_bytes(spec: ParameterSpec, rank: int) -> bool:
 class PowerSGD:
     """Sums a bucket over all ranks in two all-reduces, one for all P and one for all Q of it.
 
-    errors: this rank's, of all matrices one behind the other
-    factors: every Q, transposed, likewise; the same on all ranks
+    factors: every Q, transposed, one behind the other; the same on all ranks
     """
 
     def __init__(self, plan: BucketPlan, rank: int) -> None:
@@ -60,11 +61,19 @@ class PowerSGD:
         self._factor_shapes: dict[str, Shape] = {
             name: (rank, columns) for name, (_, columns) in self._error_shapes.items()
         }
-        self.errors = _zeros(self._error_shapes)
+        self._errors = _zeros(self._error_shapes)
         self.factors = _zeros(self._factor_shapes)
         for factor in self.split_factors(self.factors).values():
             factor[...] = _first_factor(factor.shape)
         self._exchanges: dict[Bucket, _Exchange] = {}
+
+    @property
+    def errors(self) -> np.ndarray:
+        """This rank's, of all matrices one behind the other: to read or to change between steps."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for exchange in self._exchanges.values():
+                exchange.settle()
+        return self._errors
 
     def split_errors(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Errors by parameter; leading axes, such as one for ranks, stay."""
@@ -78,7 +87,7 @@ class PowerSGD:
         if communicator.size == 1:
             return 0
         if bucket not in self._exchanges:
-            errors, factors = self.split_errors(self.errors), self.split_factors(self.factors)
+            errors, factors = self.split_errors(self._errors), self.split_factors(self.factors)
             self._exchanges[bucket] = _Exchange(bucket, errors, factors)
         # What is not finite comes out as NaN on every rank: the run ends with one message, to which
         # NumPy's have nothing to add.
@@ -114,15 +123,19 @@ class _Exchange:
             if slot.spec.name not in errors
         }
         self._first, self._second = _zeros(lefts | others), _zeros(rights)
+        self._told, self._to_subtract = _zeros(rights), False
         first, second = _split(self._first, lefts | others), _split(self._second, rights)
+        told = _split(self._told, rights)
         self._others = {name: first[name] for name in others}
         self._matrices = {
-            n: _Matrix(errors[n], factors[n], left=first[n], right=second[n]) for n in names
+            n: _Matrix(errors[n], factors[n], left=first[n], right=second[n], told=told[n])
+            for n in names
         }
 
     def sum(self, communicator: Communicator, gradients: np.ndarray) -> int:
         for name, matrix in self._matrices.items():
-            matrix.take(gradients[self._place[name]])
+            matrix.take(gradients[self._place[name]], self._to_subtract)
+        self._to_subtract = False
         for name, message in self._others.items():
             message[...] = gradients[self._place[name]]
         communicator.allreduce(self._first)
@@ -136,43 +149,55 @@ class _Exchange:
     def _finish(self, communicator: Communicator, gradients: np.ndarray) -> None:
         for matrix in self._matrices.values():
             matrix.answer()
+        self._told[...] = self._second
+        self._to_subtract = True
         communicator.allreduce(self._second)
         for name, matrix in self._matrices.items():
             matrix.give(gradients[self._place[name]])
+
+    def settle(self) -> None:
+        """Errors, where M was kept until now."""
+        if self._to_subtract:
+            for matrix in self._matrices.values():
+                matrix.settle()
+        self._to_subtract = False
 
 
 @dataclass(frozen=True, eq=False)
 class _Matrix:
     """A weight's share in the state of this rank and in the messages of its bucket: all views.
 
+    error: or the last step's M, from which left told has yet to be subtracted
+    factor: Q^T as it was at the end of the step before
     left: P, in the first message
     right: Q^T, in the second
-    factor: Q^T as it was at the end of the step before
+    told: this rank's part of it
     """
 
     error: np.ndarray
     factor: np.ndarray
     left: np.ndarray
     right: np.ndarray
+    told: np.ndarray
 
-    def take(self, flat_gradient: np.ndarray) -> None:
+    def take(self, flat_gradient: np.ndarray, subtract: bool) -> None:
         """M, in the place of the error, and this rank's part of P."""
         gradient = flat_gradient.reshape(self.error.shape)
-        for rows in _row_blocks(self.error):
-            block = self.error[rows]
-            block += gradient[rows]
-            np.matmul(block, self.factor.T, out=self.left[rows])
+        told = self.told if subtract else None
+        low_rank_left(self.error, gradient, self.factor, self.left, told)
 
     def answer(self) -> None:
-        """This rank's part of Q, and what it leaves out."""
+        """This rank's part of Q."""
         orthonormalise(self.left)
-        np.matmul(self.left.T, self.error, out=self.right)
-        for rows in _row_blocks(self.error):
-            self.error[rows] -= self.left[rows] @ self.right
+        low_rank_right(self.error, self.left, self.right)
+
+    def settle(self) -> None:
+        """What P and this rank's part of Q leave out, in the place of M."""
+        low_rank_subtract(self.left, self.told, self.error)
 
     def give(self, flat_gradient: np.ndarray) -> None:
         """The product, in the place of the gradient, and Q for the next step."""
-        np.matmul(self.left, self.right, out=flat_gradient.reshape(self.error.shape))
+        low_rank_product(self.left, self.right, flat_gradient.reshape(self.error.shape))
         self.factor[...] = self.right
         # From zero it would stay zero for ever: no gradient yet, or of a lower rank than it may be.
         dead = ~self.factor.any(axis=1)
@@ -205,15 +230,9 @@ def _first_factor(shape: Shape) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def _row_blocks(matrix: np.ndarray) -> Iterator[slice]:
-    step = max(BLOCK_BYTES // (matrix.shape[1] * ITEM_BYTES), 1)
-    for start in range(0, len(matrix), step):
-        yield slice(start, start + step)
-
-
 def _zeros(shapes: Mapping[str, Shape]) -> np.ndarray:
     """Room for arrays of these shapes, one behind the other."""
-    return np.zeros(sum(map(math.prod, shapes.values())), np.float32)
+    return aligned_zeros(sum(map(math.prod, shapes.values())))
 
 
 def _split(values: np.ndarray, shapes: Mapping[str, Shape]) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from edgeddl.errors import KernelError
 from edgeddl.kernels.checks import (
     check_array,
     check_channels,
+    check_contiguous,
     check_flat,
     check_groups,
     check_image_shape,
@@ -390,3 +391,50 @@ def _check_half(numbers: Array, halves: Array) -> None:
         )
     if not (numbers.flags.c_contiguous and halves.flags.c_contiguous):
         raise KernelError("numbers and halves must be contiguous")
+
+
+def low_rank_left(
+    matrix: Array, gradient: Array, factor: Array, left: Array, told: Array | None
+) -> None:
+    """matrix += gradient, then left (rows, rank) = matrix times factor (rank, columns) transposed.
+
+    With `told` (rank, columns), the matrix is first freed of the product of left, as it was before,
+    and told. One walk over memory; on the caller's thread, as all of these: it is the one that
+    communicates.
+    """
+    _check_low_rank(matrix, left, factor=factor)
+    check_contiguous(matrix.shape, gradient=gradient)
+    inputs = {"gradient": gradient, "factor": factor}
+    if told is not None:
+        check_contiguous(factor.shape, told=told)
+        inputs["told"] = told
+    check_writable("matrix", matrix, left=left, **inputs)
+    check_writable("left", left, **inputs)
+    _implementation.low_rank_left(matrix, gradient, factor, left, told)
+
+
+def low_rank_right(matrix: Array, left: Array, right: Array) -> None:
+    """right (rank, columns) = left (rows, rank) transposed, times matrix."""
+    _check_low_rank(matrix, left, right=right)
+    check_writable("right", right, matrix=matrix, left=left)
+    _implementation.low_rank_right(matrix, left, right)
+
+
+def low_rank_product(left: Array, right: Array, matrix: Array) -> None:
+    """matrix = left (rows, rank) times right (rank, columns)."""
+    _check_low_rank(matrix, left, right=right)
+    check_writable("matrix", matrix, left=left, right=right)
+    _implementation.low_rank_product(left, right, matrix)
+
+
+def low_rank_subtract(left: Array, right: Array, matrix: Array) -> None:
+    """matrix -= left times right: to the bit what low_rank_left does with what was told."""
+    _check_low_rank(matrix, left, right=right)
+    check_writable("matrix", matrix, left=left, right=right)
+    _implementation.low_rank_subtract(left, right, matrix)
+
+
+def _check_low_rank(matrix: Array, left: Array, **right: Array) -> None:
+    check_contiguous((None, None), matrix=matrix)
+    check_contiguous((len(matrix), None), left=left)
+    check_contiguous((left.shape[1], matrix.shape[1]), **right)

@@ -99,8 +99,13 @@ def check_writable(name: str, out: np.ndarray, **inputs: np.ndarray) -> None:
 
 def check_flat(length: int, **arrays: np.ndarray) -> None:
     """Contiguous float32 arrays with one axis of this length."""
+    check_contiguous((length,), **arrays)
+
+
+def check_contiguous(shape: Sequence[int | None], **arrays: np.ndarray) -> None:
+    """Contiguous float32 arrays of this shape, in which None stands for any size."""
     for name, array in arrays.items():
-        check_array(name, array, (length,))
+        check_array(name, array, shape)
         if not array.flags.c_contiguous:
             raise KernelError(f"{name} must be contiguous")
 

@@ -17,6 +17,12 @@ from edgeddl.kernels.native.linear import (
     linear_weight_gradient,
 )
 from edgeddl.kernels.native.loss import softmax_cross_entropy
+from edgeddl.kernels.native.low_rank import (
+    low_rank_left,
+    low_rank_product,
+    low_rank_right,
+    low_rank_subtract,
+)
 from edgeddl.kernels.native.normalization import (
     batch_normalization_backward,
     batch_normalization_inference,
@@ -53,6 +59,10 @@ __all__ = [
     "linear_forward",
     "linear_input_gradient",
     "linear_weight_gradient",
+    "low_rank_left",
+    "low_rank_product",
+    "low_rank_right",
+    "low_rank_subtract",
     "max_pooling_backward",
     "max_pooling_forward",
     "measure_peak",

@@ -17,6 +17,12 @@ from edgeddl.kernels.reference.linear import (
     linear_weight_gradient,
 )
 from edgeddl.kernels.reference.loss import softmax_cross_entropy
+from edgeddl.kernels.reference.low_rank import (
+    low_rank_left,
+    low_rank_product,
+    low_rank_right,
+    low_rank_subtract,
+)
 from edgeddl.kernels.reference.normalization import (
     batch_normalization_backward,
     batch_normalization_inference,
@@ -52,6 +58,10 @@ __all__ = [
     "linear_forward",
     "linear_input_gradient",
     "linear_weight_gradient",
+    "low_rank_left",
+    "low_rank_product",
+    "low_rank_right",
+    "low_rank_subtract",
     "max_pooling_backward",
     "max_pooling_forward",
     "momentum_sgd",

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgeddl.comm import powersgd
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import Bucket, BucketPlan, ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator, optimal_bytes
@@ -56,9 +55,15 @@ def single_buckets(plan: BucketPlan) -> list[Bucket]:
 
 
 def run_steps(
-    gradients: Gradients, buckets: Sequence[Bucket] = PLAN.buckets, rank: int = RANK
+    gradients: Gradients,
+    buckets: Sequence[Bucket] = PLAN.buckets,
+    rank: int = RANK,
+    look: bool = False,
 ) -> list[tuple[list[np.ndarray], PowerSGD, list[int]]]:
-    """By rank: what came out of each step, the PowerSGD after the last, and the bytes it sent."""
+    """By rank: what came out of each step, the PowerSGD after the last, and the bytes it sent.
+
+    With `look`, errors are asked for after each step.
+    """
 
     def work(communicator: Communicator) -> tuple[list[np.ndarray], PowerSGD, list[int]]:
         compressor, sent, results = PowerSGD(PLAN, rank), [], []
@@ -70,6 +75,8 @@ def run_steps(
             ]
             results.append(flat)
             sent.append(sum(step_bytes))
+            if look:
+                compressor.errors.sum()
         return results, compressor, sent
 
     return run_ranks(len(gradients[0]), work)
@@ -99,11 +106,8 @@ def test_what_has_no_two_sides_travels_as_it_is(shape: tuple[int, ...]) -> None:
     assert not saves_bytes(ParameterSpec("p", shape, tuple(range(len(shape)))), 1)
 
 
-@pytest.mark.parametrize("block_bytes", [powersgd.BLOCK_BYTES, 500])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_equals_its_formulas(monkeypatch: pytest.MonkeyPatch, ranks: int, block_bytes: int) -> None:
-    """Also where a matrix is walked in several blocks, the last of them shorter."""
-    monkeypatch.setattr(powersgd, "BLOCK_BYTES", block_bytes)
+def test_equals_its_formulas(ranks: int) -> None:
     gradients = random_gradients(6, ranks)
     by_rank = run_steps(gradients)
     for name in MATRICES:
@@ -167,6 +171,17 @@ def test_how_gradients_are_cut_into_buckets_does_not_matter() -> None:
     bucketed, single = run_steps(gradients)[0], run_steps(gradients, single_buckets(PLAN))[0]
     assert [f.tobytes() for f in bucketed[0]] == [f.tobytes() for f in single[0]]
     assert bucketed[1].errors.tobytes() == single[1].errors.tobytes()
+
+
+def test_to_look_at_errors_changes_nothing() -> None:
+    """They are computed when asked for, else with the next step."""
+    gradients = random_gradients(4, 3)
+    for (one, at_last, _), (other, always, _) in zip(
+        run_steps(gradients), run_steps(gradients, look=True), strict=True
+    ):
+        assert [f.tobytes() for f in one] == [f.tobytes() for f in other]
+        assert at_last.errors.tobytes() == always.errors.tobytes()
+        assert at_last.errors.tobytes() == always.errors.tobytes()  # asked for twice
 
 
 def test_bytes_sent_are_those_of_the_factors() -> None:

@@ -35,6 +35,10 @@ typedef struct {
 } segment;
 int edgeddl_momentum_sgd(const segment *, long count, float *parameters, const float *gradients,
                          float *velocity, double rate, double momentum, int nesterov);
+int edgeddl_low_rank_left(long rows, long columns, long rank, float *matrix, const float *gradient,
+                          float *told, float *factor, float *left);
+int edgeddl_low_rank_right(long rows, long columns, long rank, float *matrix, float *left,
+                           float *right);
 void edgeddl_set_threads(int threads);
 
 static atomic_int failures;
@@ -180,6 +184,34 @@ static void check_optimizer(long count)
     free(p), free(g), free(v), free(exact);
 }
 
+static void check_low_rank(long rows, long columns, long rank)
+{
+    const long size = rows * columns;
+    float *matrix = random_numbers(size, 1), *gradient = random_numbers(size, 2);
+    float *left = random_numbers(rows * rank, 3), *told = random_numbers(rank * columns, 4);
+    float *factor = random_numbers(rank * columns, 5), *right = random_numbers(rank * columns, 6);
+    double *exact = calloc((size_t)(size + rank * (rows + columns)), sizeof *exact);
+    double *exact_left = exact + size, *exact_right = exact_left + rows * rank;
+    for (long i = 0; i < size; i++) {
+        const long row = i / columns, c = i % columns;
+        exact[i] = matrix[i] + gradient[i];
+        for (long k = 0; k < rank; k++)
+            exact[i] -= (double)left[row * rank + k] * told[k * columns + c];
+        for (long k = 0; k < rank; k++)
+            exact_left[row * rank + k] += exact[i] * factor[k * columns + c];
+    }
+    for (long i = 0; i < size; i++)
+        for (long k = 0; k < rank; k++)
+            exact_right[k * columns + i % columns] += exact[i] * exact_left[i / columns * rank + k];
+    edgeddl_low_rank_left(rows, columns, rank, matrix, gradient, told, factor, left);
+    edgeddl_low_rank_right(rows, columns, rank, matrix, left, right);
+    const conv s = {.n = rows, .c = columns, .k = rank};
+    compare("matrix", &s, matrix, exact, size);
+    compare("left", &s, left, exact_left, rows * rank);
+    compare("right", &s, right, exact_right, rank * columns);
+    free(matrix), free(gradient), free(left), free(told), free(factor), free(right), free(exact);
+}
+
 static void *check_everything(void *nothing)
 {
     const conv same = {.kh = 3, .kw = 3, .sy = 1, .sx = 1, .ph = 1, .pw = 1, .dy = 1, .dx = 1};
@@ -205,6 +237,8 @@ static void *check_everything(void *nothing)
     check_normalization_gradients(1000, 35);
     check_normalization_gradients(3, 1);
     check_optimizer(70001);
+    check_low_rank(50, 67, 4);
+    check_low_rank(7, 35, 6);
     return nothing;
 }
 

@@ -1,0 +1,184 @@
+/* PowerSGD's products of a large matrix with thin ones, each in one walk over the matrix:
+ *
+ *   matrix [rows][columns],   left [rows][rank],   right [rank][columns]
+ *
+ * Memory is what they wait for: the matrix is read and written in its order, while right comes from
+ * the first-level cache. RANKS of the rank are in registers at a time; with more, the same rows are
+ * walked again, and come from there as well.
+ *
+ * All of it stays on the caller's thread: it is the one that communicates, while the pool's threads
+ * compute. But for those along a row, sums are in order, whatever the width of vectors.
+ */
+#include "simd.h"
+#include "threads.h"
+
+enum { RANKS = 4, ROWS = TILE_VECTORS }; /* ROWS * RANKS vectors: half of the registers */
+enum { ADD = 1, SUBTRACT = -1, REPLACE = 0 };
+
+typedef struct {
+    long columns, rank;
+    float *matrix, *left, *right; /* at the row, and at the first of the rank, to begin with */
+    int product;                  /* what to do to the matrix with left right */
+    const float *plus;            /* another matrix to add to it then, or NULL */
+    int rows;                     /* so many at a time, */
+    long apart;                   /* one so many rows behind the other */
+} job;
+
+/* Does something to j->rows rows, for so many of the rank. */
+typedef void row_function(const job *j, int ranks);
+/* To `count` columns of it, from c on, with what is kept from columns to columns. */
+typedef void columns_function(const job *j, int ranks, long c, long count, vec *kept);
+
+ALWAYS_INLINE void each_columns(const job *j, int ranks, columns_function *run, vec *kept)
+{
+    long c = 0;
+    for (; c + LANES <= j->columns; c += LANES)
+        run(j, ranks, c, LANES, kept);
+    if (c < j->columns)
+        run(j, ranks, c, j->columns - c, kept);
+}
+
+/* All of the rank; once also if it is 0. */
+ALWAYS_INLINE void each_rank(const job *all, long row, row_function *run)
+{
+    for (long k = 0; k == 0 || k < all->rank; k += RANKS) {
+        job j = *all;
+        j.matrix += row * j.columns, j.left += row * j.rank + k, j.right += k * j.columns;
+        /* after all of the product, as if the matrix had been stored in between */
+        j.plus = j.plus && j.rank - k <= RANKS ? j.plus + row * j.columns : NULL;
+        j.product = j.product == REPLACE && k > 0 ? ADD : j.product;
+        switch (min_long(j.rank - k, RANKS)) {
+        case 0: run(&j, 0); break;
+        case 1: run(&j, 1); break;
+        case 2: run(&j, 2); break;
+        case 3: run(&j, 3); break;
+        default: run(&j, RANKS);
+        }
+    }
+}
+
+/* Where the r-th of the rows begins in the matrix. */
+ALWAYS_INLINE long row_start(const job *j, int r) { return r * j->apart * j->columns; }
+
+ALWAYS_INLINE void spread_left(const job *j, int ranks, float sign, vec *left)
+{
+    for (int r = 0; r < j->rows; r++)
+        for (int k = 0; k < ranks; k++)
+            left[r * RANKS + k] = splat(sign * j->left[r * j->apart * j->rank + k]);
+}
+
+ALWAYS_INLINE vec right_columns(const job *j, int k, long c, long count)
+{
+    return load_some(j->right + k * j->columns + c, count);
+}
+
+ALWAYS_INLINE void add_product_columns(const job *j, int ranks, long c, long count, vec *left)
+{
+    vec sum[ROWS];
+    for (int r = 0; r < j->rows; r++)
+        sum[r] = j->product == REPLACE ? (vec){0}
+                                       : load_some(j->matrix + row_start(j, r) + c, count);
+    for (int k = 0; k < ranks; k++) {
+        const vec right = right_columns(j, k, c, count);
+        for (int r = 0; r < j->rows; r++)
+            sum[r] += left[r * RANKS + k] * right;
+    }
+    for (int r = 0; r < j->rows && j->plus; r++)
+        sum[r] += load_some(j->plus + row_start(j, r) + c, count);
+    for (int r = 0; r < j->rows; r++)
+        store_some(j->matrix + row_start(j, r) + c, sum[r], count);
+}
+
+/* matrix = matrix +- left right + plus, or the product alone */
+ALWAYS_INLINE void add_product(const job *j, int ranks)
+{
+    vec left[ROWS * RANKS];
+    spread_left(j, ranks, j->product == SUBTRACT ? -1 : 1, left);
+    each_columns(j, ranks, add_product_columns, left);
+}
+
+ALWAYS_INLINE void make_left_columns(const job *j, int ranks, long c, long count, vec *sums)
+{
+    const vec matrix = load_some(j->matrix + c, count);
+    for (int k = 0; k < ranks; k++)
+        sums[k] += matrix * right_columns(j, k, c, count);
+}
+
+/* left = matrix right^T, of one row */
+ALWAYS_INLINE void make_left(const job *j, int ranks)
+{
+    typedef float quad __attribute__((vector_size(4 * sizeof(float))));
+    vec sums[RANKS] = {0};
+    each_columns(j, ranks, make_left_columns, sums);
+    for (int k = 0; k < ranks; k++) {
+        quad sum = {0}, quads[LANES / 4];
+        memcpy(quads, &sums[k], sizeof quads);
+        for (int i = 0; i < LANES / 4; i++)
+            sum += quads[i];
+        j->left[k] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+}
+
+ALWAYS_INLINE void add_to_right_columns(const job *j, int ranks, long c, long count, vec *left)
+{
+    vec right[RANKS];
+    for (int k = 0; k < ranks; k++)
+        right[k] = right_columns(j, k, c, count);
+    for (int r = 0; r < j->rows; r++) {
+        const vec matrix = load_some(j->matrix + row_start(j, r) + c, count);
+        for (int k = 0; k < ranks; k++)
+            right[k] += left[r * RANKS + k] * matrix;
+        /* Rows side by side are an order that processors do not foresee. */
+        __builtin_prefetch(j->matrix + j->rows * (j->columns + c) + r * LANES);
+    }
+    for (int k = 0; k < ranks; k++)
+        store_some(j->right + k * j->columns + c, right[k], count);
+}
+
+/* right = right + left^T matrix */
+ALWAYS_INLINE void add_to_right(const job *j, int ranks)
+{
+    vec left[ROWS * RANKS];
+    spread_left(j, ranks, 1, left);
+    each_columns(j, ranks, add_to_right_columns, left);
+}
+
+EXPORT int edgeddl_low_rank_left(long rows, long columns, long rank, float *matrix,
+                                 const float *gradient, float *told, float *factor, float *left)
+{
+    const job add = {columns, told ? rank : 0, matrix, left, told, SUBTRACT, gradient, 1, 0};
+    const job multiply = {columns, rank, matrix, left, factor, 0, NULL, 1, 0};
+    for (long row = 0; row < rows; row++) {
+        each_rank(&add, row, add_product);
+        each_rank(&multiply, row, make_left);
+    }
+    return DONE;
+}
+
+EXPORT int edgeddl_low_rank_right(long rows, long columns, long rank, float *matrix, float *left,
+                                  float *right)
+{
+    const job several = {columns, rank, matrix, left, right, 0, NULL, ROWS, 1};
+    const job one = {columns, rank, matrix, left, right, 0, NULL, 1, 0};
+    long row = 0;
+    memset(right, 0, (size_t)(rank * columns) * sizeof *right);
+    for (; row + ROWS <= rows; row += ROWS)
+        each_rank(&several, row, add_to_right);
+    for (; row < rows; row++)
+        each_rank(&one, row, add_to_right);
+    return DONE;
+}
+
+/* Two rows at a time, one in each half of the matrix: both are written in the order of memory. */
+EXPORT int edgeddl_low_rank_product(long rows, long columns, long rank, float *left, float *right,
+                                    int product, float *matrix)
+{
+    const long half = rows / 2;
+    const job two = {columns, rank, matrix, left, right, product, NULL, 2, half};
+    const job one = {columns, rank, matrix, left, right, product, NULL, 1, 0};
+    for (long row = 0; row < half; row++)
+        each_rank(&two, row, add_product);
+    if (rows % 2)
+        each_rank(&one, rows - 1, add_product);
+    return DONE;
+}
