@@ -12,8 +12,8 @@ plan and take the lanes in turn, so every rank sends the same ones in the same o
 whatever its timing. Where one lane waits for the first or last messages of its bucket, the other
 has some to send: the link does not rest between buckets.
 
-One bucket may be late: it leaves last, though its gradients may have been the first, and `wait`
-leaves it out. The next step may begin before it is there, and the link works on meanwhile.
+One bucket may be late: it leaves when all others are there, though its gradients may have been the
+first, and `wait` leaves it out. The next step may begin meanwhile, and the link works on.
 
 Gradients are summed, not averaged: each rank weighs its loss by its share of the images of the
 step, so the sum is the exact mean over all images also when ranks have different numbers of them.
@@ -95,6 +95,7 @@ class BucketReducer:
         parameters: Mapping[str, Any],
         bucket_sum: BucketSum,
         late: Bucket | None = None,
+        late_parts: int = 1,
     ) -> None:
         self.bytes_sent = 0
         self._arena = arena
@@ -107,9 +108,8 @@ class BucketReducer:
             for index, bucket in enumerate(arena.plan.buckets)
             for slot in bucket.slots
         }
-        buckets = range(len(arena.plan.buckets))
-        self._late = None if late is None else arena.plan.buckets.index(late)
-        self._order = sorted(buckets, key=lambda index: index == self._late)
+        self._late = late
+        self._late_parts = late_parts  # that are summed by themselves, on a lane each
         self._passes_left = 0
         self._first_pass = True
         self._written: dict[str, np.ndarray] = {}
@@ -133,7 +133,7 @@ class BucketReducer:
             self._missing = [0] * len(self._missing)
 
     def send_scalars(self, scalars: np.ndarray) -> None:
-        self._submit(partial(_sum_scalars, scalars))
+        self._do(partial(_sum_scalars, scalars), self._in_time)
 
     def begin_backward(self) -> None:
         self._written = {}
@@ -173,6 +173,11 @@ class BucketReducer:
     def wait(self) -> None:
         self._launch_complete_buckets()
         self.bytes_sent += self._in_time.collect()
+        if self._late is not None:
+            # Not before: those that are waited for would have to share the link with it.
+            gradients = self._arena.flat_gradient(self._late)
+            for part in np.array_split(gradients, self._late_parts):
+                self._submit(self._late, part, self._too_late)
 
     def wait_late(self) -> None:
         self.bytes_sent += self._too_late.collect()
@@ -189,19 +194,17 @@ class BucketReducer:
 
     def _launch_complete_buckets(self) -> None:
         buckets = self._arena.plan.buckets
-        while self._launched < len(buckets) and not self._missing[self._order[self._launched]]:
-            index = self._order[self._launched]
-            gradients = self._arena.flat_gradient(buckets[index])
-            job = partial(self._bucket_sum, bucket=buckets[index], gradients=gradients)
-            if index == self._late:
-                # Behind the last one in time, which would have to share the link with it.
-                self._lanes[(self._jobs - 1) % LANES].do(job, self._too_late)
-            else:
-                self._submit(job)
+        while self._launched < len(buckets) and self._missing[self._launched] == 0:
+            bucket = buckets[self._launched]
+            if bucket != self._late:
+                self._submit(bucket, self._arena.flat_gradient(bucket), self._in_time)
             self._launched += 1
 
-    def _submit(self, job: Job) -> None:
-        self._lanes[self._jobs % LANES].do(job, self._in_time)
+    def _submit(self, bucket: Bucket, gradients: np.ndarray, outcomes: _Outcomes) -> None:
+        self._do(partial(self._bucket_sum, bucket=bucket, gradients=gradients), outcomes)
+
+    def _do(self, job: Job, outcomes: _Outcomes) -> None:
+        self._lanes[self._jobs % LANES].do(job, outcomes)
         self._jobs += 1
 
 

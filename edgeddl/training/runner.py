@@ -17,7 +17,7 @@ from edgeddl.chainer_compat import chainer
 from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.naive import NaiveReducer
-from edgeddl.comm.reducer import BucketReducer, Reducer
+from edgeddl.comm.reducer import LANES, BucketReducer, Reducer
 from edgeddl.config import TrainConfig, kernel_choice
 from edgeddl.data import NO_AUGMENTATION, Augmentation, TrainLoader
 from edgeddl.errors import CheckpointError
@@ -128,7 +128,7 @@ def _make_timeline(run: PreparedRun) -> Timeline | None:
 
 
 def _late_bucket(run: PreparedRun) -> Bucket | None:
-    """The bucket of the last layers, if its gradients may arrive during the next forward pass.
+    """A bucket of the last layers, if its gradients may arrive during the next forward pass.
 
     That pass must wait before it reads their parameters. Models of edgeddl do, as they read them by
     edgeddl's functions only; what a model of the user's reads, nobody knows.
@@ -136,7 +136,10 @@ def _late_bucket(run: PreparedRun) -> Bucket | None:
     buckets, config = run.arena.plan.buckets, run.config
     sums = config.communicator == "bucketed" and config.local_steps == 1
     waits = config.model in MODELS and kernel_choice() != "chainer"
-    return buckets[0] if run.communicator.size > 1 < len(buckets) and sums and waits else None
+    if run.communicator.size == 1 or len(buckets) < 2 or not (sums and waits):
+        return None
+    # Of many the second: the very first can leave a layer earlier, when the link has nothing to do.
+    return buckets[1 if len(buckets) > 3 else 0]
 
 
 def _make_reducer(
@@ -147,7 +150,8 @@ def _make_reducer(
     if run.config.communicator == "naive":
         return NaiveReducer(run.communicator, run.arena, bucket_sum)
     parameters = named_parameters(run.model)
-    return BucketReducer(run.communicator, run.arena, parameters, bucket_sum, late)
+    late_parts = 1 if run.config.compression == "powersgd" else LANES  # which sums whole matrices
+    return BucketReducer(run.communicator, run.arena, parameters, bucket_sum, late, late_parts)
 
 
 def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
