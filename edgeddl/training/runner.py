@@ -20,7 +20,7 @@ from edgeddl.comm.naive import NaiveReducer
 from edgeddl.comm.reducer import LANES, BucketReducer, Reducer
 from edgeddl.config import TrainConfig, kernel_choice
 from edgeddl.data import NO_AUGMENTATION, Augmentation, TrainLoader
-from edgeddl.errors import CheckpointError
+from edgeddl.errors import CheckpointError, EdgeddlError
 from edgeddl.log import logger
 from edgeddl.models import MODELS
 from edgeddl.training.balance import Balancer
@@ -104,8 +104,7 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
         loop = _make_loop(run, updater, late_update, loader, extensions, stop, timeline)
         # A run that diverges is ended with one message; NumPy's, from every layer, would hide it.
         with chainer.using_config("train", True), np.errstate(over="ignore", invalid="ignore"):
-            loop.run()
-            late_update.settle()
+            _run_loop(loop, late_update)
             bytes_sent = reducer.bytes_sent + (local_steps.bytes_sent if local_steps else 0)
             summary = _summarise(run, loop, bytes_sent, ranks[run.communicator.rank][2])
         if events is not None:
@@ -118,6 +117,17 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
         if summary["measured_steps"] and checkpointing.saved_step != loop.state.step:
             exit_code = _complain_of_loss(checkpointing.saved_step, loop.state.step)
     return Outcome(summary, exit_code)
+
+
+def _run_loop(loop: TrainingLoop, late_update: LateUpdate) -> None:
+    """To its end, or to an error; no rank leaves in good order while others send to it."""
+    try:
+        loop.run()
+    except EdgeddlError as error:
+        if error.on_all_ranks:
+            late_update.settle()
+        raise
+    late_update.settle()
 
 
 def _make_timeline(run: PreparedRun) -> Timeline | None:

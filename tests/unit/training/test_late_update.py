@@ -13,6 +13,7 @@ from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import FullPrecisionSum
 from edgeddl.comm.reducer import LANES
+from edgeddl.errors import DivergenceError
 from edgeddl.training import runner
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import StepClock
@@ -102,6 +103,18 @@ def test_no_bucket_is_late_where_nobody_would_wait_for_it(
     monkeypatch.setattr(runner, "_late_bucket", lambda run: found.append(choose(run)))
     train(tmp_path, 2, **OPTIONS | {"epochs": 1} | options)
     assert found == [None, None]
+
+
+def test_a_run_that_diverges_waits_for_what_is_on_its_way(
+    tmp_path: Path, slow_first_bucket: list[float]
+) -> None:
+    """Else a rank would end while others still send to it."""
+    with pytest.raises(DivergenceError):
+        train(tmp_path, 2, **OPTIONS | {"lr": 1e30, "epochs": 9})
+    sums_of_a_step = 2 * LANES
+    sent = len(slow_first_bucket)
+    time.sleep(0.3)
+    assert sent and sent % sums_of_a_step == 0 and len(slow_first_bucket) == sent
 
 
 def test_what_is_put_off_is_done_once() -> None:
