@@ -32,12 +32,16 @@ class Recorder:
         return gradients.nbytes
 
 
-def make_reducer(bucket_sum: Any) -> tuple[BucketReducer, dict[str, object], Arena]:
+def make_reducer(
+    bucket_sum: Any, *, first_is_late: bool = False
+) -> tuple[BucketReducer, dict[str, object], Arena]:
     """Three parameters, each a bucket of its own."""
     specs = [ParameterSpec(name, (16,), (0,)) for name in "abc"]
     arena = Arena(plan_buckets(specs, bucket_bytes=64))
     parameters: dict[str, object] = {name: object() for name in "abc"}
-    return BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum), parameters, arena
+    late = arena.plan.buckets[0] if first_is_late else None
+    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum, late)
+    return reducer, parameters, arena
 
 
 def produce(reducer: BucketReducer, parameter: object, value: float) -> None:
@@ -45,6 +49,16 @@ def produce(reducer: BucketReducer, parameter: object, value: float) -> None:
     assert view is not None
     view[...] = value
     reducer.ready(parameter)
+
+
+def take_step(reducer: BucketReducer, parameters: dict[str, object]) -> None:
+    """With gradients 1, 2, 3 ..."""
+    reducer.begin_step(1)
+    reducer.begin_backward()
+    for value, parameter in enumerate(parameters.values(), start=1):
+        produce(reducer, parameter, value)
+    reducer.end_backward({})
+    reducer.wait()
 
 
 def test_a_bucket_leaves_while_backward_goes_on() -> None:
@@ -188,17 +202,8 @@ def test_a_late_bucket_leaves_last_and_is_not_waited_for() -> None:
         gradients *= 2
         return gradients.nbytes
 
-    specs = [ParameterSpec(name, (16,), (0,)) for name in "abc"]
-    arena = Arena(plan_buckets(specs, bucket_bytes=64))
-    parameters: dict[str, object] = {name: object() for name in "abc"}
-    late = arena.plan.buckets[0]
-    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum, late)
-    reducer.begin_step(1)
-    reducer.begin_backward()
-    for value, name in enumerate("abc", start=1):
-        produce(reducer, parameters[name], value)
-    reducer.end_backward({})
-    reducer.wait()
+    reducer, parameters, arena = make_reducer(bucket_sum, first_is_late=True)
+    take_step(reducer, parameters)
     assert sorted(order) == [2, 3]
     assert reducer.bytes_sent == 2 * 64
     released.set()
@@ -215,16 +220,7 @@ def test_what_goes_wrong_with_a_late_bucket_comes_out_where_it_is_waited_for() -
             raise CommunicationError("the cable is loose")
         return 0
 
-    specs = [ParameterSpec(name, (16,), (0,)) for name in "ab"]
-    arena = Arena(plan_buckets(specs, bucket_bytes=64))
-    parameters: dict[str, object] = {name: object() for name in "ab"}
-    late = arena.plan.buckets[0]
-    reducer = BucketReducer(SingleCommunicator(), arena, parameters, bucket_sum, late)
-    reducer.begin_step(1)
-    reducer.begin_backward()
-    for value, name in enumerate("ab", start=1):
-        produce(reducer, parameters[name], value)
-    reducer.end_backward({})
-    reducer.wait()
+    reducer, parameters, _ = make_reducer(bucket_sum, first_is_late=True)
+    take_step(reducer, parameters)
     with pytest.raises(CommunicationError, match="the cable is loose"):
         reducer.wait_late()
