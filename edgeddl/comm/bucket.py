@@ -2,7 +2,8 @@
 
 Parameters come in the order in which backward produces their gradients. They are laid one behind
 the other in one flat buffer, and consecutive ones form a bucket, the unit that is all-reduced. A
-bucket leaves as soon as its last gradient is there, while backward goes on with the next ones.
+bucket leaves as soon as its last gradient is there, while backward goes on with the next ones; but
+for a late one, if the reducer has one.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ Job = Callable[[Communicator], int]
 class Reducer(Protocol):
     """Takes a step's gradients (a gradient sink) and sums them over all ranks.
 
-    A step is begin_step, then for each micro-batch begin_backward ... end_backward, then wait.
+    A step is begin_step, then for each micro-batch begin_backward ... end_backward, then wait, then
+    wait_late, for which there is time until the next step's first backward or begin_step(0).
     """
 
     bytes_sent: int
@@ -70,7 +71,7 @@ class Reducer(Protocol):
         """Return when the gradients are sums over all ranks, but for those of the late bucket."""
 
     def wait_late(self) -> None:
-        """Return when those of the late bucket are, too: to be called before the next backward."""
+        """Return when those of the late bucket are, too."""
 
     def close(self) -> None:
         """No step will follow."""

@@ -55,13 +55,16 @@ SENT_BYTES = Metric(
     "Bytes sent for gradients or parameters, counted as those of bandwidth-optimal all-reduces.",
 )
 ALLREDUCES = Metric(
-    "edgeddl_allreduces_total", "counter", RANK, "Buckets summed over all ranks by this rank."
+    "edgeddl_allreduces_total",
+    "counter",
+    RANK,
+    "Buckets, or halves of a late one, summed over all ranks by this rank.",
 )
 BUCKET_SECONDS = Metric(
     "edgeddl_bucket_allreduce_seconds",
     "histogram",
     RANK,
-    "Time of a bucket's all-reduce, from its start on this rank; overlaps with backward.",
+    "Time of a bucket's all-reduce, from its start on this rank; overlaps with computing.",
 )
 STRAGGLER_SECONDS = Metric(
     "edgeddl_straggler_wait_seconds_total",

@@ -84,9 +84,10 @@ def _log_path(run: PreparedRun) -> Path:
 
 
 def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopRequest) -> Outcome:
-    config, timeline, local_steps = run.config, _make_timeline(run), _make_local_steps(run)
+    config, local_steps = run.config, _make_local_steps(run)
     store = CheckpointStore(run.folder.checkpoints, config.keep_checkpoints) if run.folder else None
     late, late_update = _late_bucket(run), LateUpdate()
+    timeline = _make_timeline(run, late_update)
     checkpointing = Checkpointing(
         run.snapshots, store, config.checkpoint_every, late_update, first_step=run.state.step
     )
@@ -130,11 +131,12 @@ def _run_loop(loop: TrainingLoop, late_update: LateUpdate) -> None:
     late_update.settle()
 
 
-def _make_timeline(run: PreparedRun) -> Timeline | None:
+def _make_timeline(run: PreparedRun, late_update: LateUpdate) -> Timeline | None:
     config = run.config
     if config.timeline is None:
         return None
-    return Timeline(config.timeline, config.timeline_steps, run.communicator, run.model)
+    steps, path = config.timeline_steps, config.timeline
+    return Timeline(path, steps, run.communicator, run.model, late_update)
 
 
 def _late_bucket(run: PreparedRun) -> Bucket | None:

@@ -140,7 +140,7 @@ static void multiply_columns(const product *m, long rows, long columns)
 stream ask_for(const float *first, long floats, long steps)
 {
     const long bytes = floats * (long)sizeof(float), turns = BOTH_STREAMS ? steps : (steps + 1) / 2;
-    return (stream){(const char *)first, min_long(ceil_div(bytes, turns), 64)};
+    return (stream){(const char *)first, min_long(ceil_div(bytes, max_long(turns, 1)), 64)};
 }
 
 long product_steps(long depth, long rows, long columns)

@@ -146,7 +146,8 @@ ALWAYS_INLINE void add_to_right(const job *j, int ranks)
 EXPORT int edgeddl_low_rank_left(long rows, long columns, long rank, float *matrix,
                                  const float *gradient, float *told, float *factor, float *left)
 {
-    const job add = {columns, told ? rank : 0, matrix, left, told, SUBTRACT, gradient, 1, 0};
+    const job add = {columns, told ? rank : 0, matrix, left, told ? told : factor, SUBTRACT,
+                     gradient, 1, 0};
     const job multiply = {columns, rank, matrix, left, factor, 0, NULL, 1, 0};
     for (long row = 0; row < rows; row++) {
         each_rank(&add, row, add_product);

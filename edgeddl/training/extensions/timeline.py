@@ -19,6 +19,7 @@ from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 from edgeddl.log import logger
 from edgeddl.training.clock import StepClock, Stopwatch
+from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.loop import StepReport
 from edgeddl.training.parameters import named_parameters
 from edgeddl.training.state import RunState
@@ -32,9 +33,15 @@ class Timeline:
     """
 
     def __init__(
-        self, path: Path, steps: int, communicator: Communicator, model: chainer.Chain
+        self,
+        path: Path,
+        steps: int,
+        communicator: Communicator,
+        model: chainer.Chain,
+        late_update: LateUpdate,
     ) -> None:
         self._path = path
+        self._late_update = late_update
         self._communicator = communicator
         self._steps_to_come = Stopwatch.WARM_UP_STEPS
         self._steps_to_record = steps
@@ -65,7 +72,7 @@ class Timeline:
         elif self._steps_to_come:
             self._steps_to_come -= 1
             if not self._steps_to_come:
-                self._fixes.append(measure_offsets(self._communicator))
+                self._fix_clocks()
                 self.recording = True
 
     def on_epoch(self, state: RunState) -> None:
@@ -77,9 +84,14 @@ class Timeline:
         elif final and not self._fixes and self._communicator.rank == 0:
             logger.warning("no timeline: the run ended before the first step to record")
 
-    def _finish(self) -> None:
-        self.recording = False
+    def _fix_clocks(self) -> None:
+        """With nothing on the links; what was on its way belongs to the steps before."""
+        self._late_update.settle()
         self._fixes.append(measure_offsets(self._communicator))
+
+    def _finish(self) -> None:
+        self._fix_clocks()
+        self.recording = False
         spans = self._communicator.allgather(self._spans)
         self._spans = []
         if self._communicator.rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,18 @@ def test_no_bucket_is_late_where_nobody_would_wait_for_it(
     monkeypatch.setattr(runner, "_late_bucket", lambda run: found.append(choose(run)))
     train(tmp_path, 2, **OPTIONS | {"epochs": 1} | options)
     assert found == [None, None]
+
+
+def test_a_timeline_has_the_late_gradients_of_all_its_steps(
+    tmp_path: Path, slow_first_bucket: list[float]
+) -> None:
+    path = tmp_path / "timeline.json"
+    options = {"timeline": path, "timeline_steps": 2, "limit_train": 40}
+    train(tmp_path / "run", 2, **OPTIONS | options)
+    spans = json.loads(path.read_text())["traceEvents"]
+    late = [span for span in spans if span["name"].startswith("all-reduce head")]
+    steps = [span for span in spans if span["name"].startswith("step ")]
+    assert len(steps) == 2 * 2 and len(late) == LANES * len(steps)
 
 
 def test_a_run_that_diverges_waits_for_what_is_on_its_way(
