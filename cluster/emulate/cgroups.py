@@ -81,12 +81,19 @@ class NodeCgroup:
     def set_cores(self, cores: float) -> None:
         quota = max(round(cores * PERIOD_MICROSECONDS), SMALLEST_QUOTA_MICROSECONDS)
         period = round(quota / cores)
+        burst = self._cpu / {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}[self._version]
+        if burst.exists():  # not in kernels before 5.14
+            burst.write_text("0")  # any quota goes with no burst
         if self._version == 2:
             (self._cpu / "cpu.max").write_text(f"{quota} {period}")
         else:
             (self._cpu / "cpu.cfs_quota_us").write_text("-1")  # any period goes with no quota
             (self._cpu / "cpu.cfs_period_us").write_text(f"{period}")
             (self._cpu / "cpu.cfs_quota_us").write_text(f"{quota}")
+        # What other nodes on the same core have kept it from using in one period it may use in the
+        # next. Without this, four nodes of 0.35 on two cores got 0.32, one of them always the least.
+        if burst.exists():
+            burst.write_text(f"{quota}")
 
     def set_memory(self, size_bytes: int) -> None:
         """A limit without swap: a board has none."""

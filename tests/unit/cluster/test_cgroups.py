@@ -59,10 +59,12 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
     cgroup.make()
     cpu, memory = (tmp_path / name / "edgeddl-pi" / "pi-01" for name in ("cpu", "memory"))
     (memory / "memory.swappiness").touch()
+    (cpu / "cpu.cfs_burst_us").touch()
     cgroup.set_cores(0.35)
     cgroup.set_memory(2**30)
     assert (cpu / "cpu.cfs_period_us").read_text() == "5000"
     assert (cpu / "cpu.cfs_quota_us").read_text() == "1750"
+    assert (cpu / "cpu.cfs_burst_us").read_text() == "1750"
     assert (memory / "memory.limit_in_bytes").read_text() == str(2**30)
     assert (memory / "memory.swappiness").read_text() == "0"
 
@@ -71,9 +73,11 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
     cgroup = NodeCgroup(Hierarchy(2, (tmp_path,)), "pi", "pi-01")
     cgroup.make()
     folder = tmp_path / "edgeddl-pi" / "pi-01"
+    (folder / "cpu.max.burst").touch()
     cgroup.set_cores(2)
     cgroup.set_memory(2**30)
     assert (folder / "cpu.max").read_text() == "10000 5000"
+    assert (folder / "cpu.max.burst").read_text() == "10000"
     assert (folder / "memory.max").read_text() == str(2**30)
     assert not (folder / "memory.swap.max").exists()  # the kernel has none
     for level in (tmp_path, tmp_path / "edgeddl-pi"):
@@ -85,6 +89,7 @@ def test_a_small_share_has_a_longer_period(tmp_path: Path) -> None:
     cgroup.make()
     cgroup.set_cores(0.05)  # of 5 ms would be less than the kernel accepts
     assert (tmp_path / "edgeddl-pi" / "pi-01" / "cpu.max").read_text() == "1000 20000"
+    assert not (tmp_path / "edgeddl-pi" / "pi-01" / "cpu.max.burst").exists()  # an older kernel
 
 
 def test_processes_are_those_of_all_trees_and_levels(tmp_path: Path) -> None:
