@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.ring import Transfer
+from edgeddl.comm.communicator import Communicator, Transfer
 
 TURNS = 40
 

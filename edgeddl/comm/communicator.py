@@ -11,8 +11,6 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from edgeddl.comm.ring import PointToPoint
-
 # ring: comm.ring; mpi: MPI's own choice, waited for asleep; stock: MPI's own, which spins.
 ALGORITHMS = ("ring", "mpi", "stock")
 # By the bytes of an array: which of them sums it.
@@ -28,8 +26,23 @@ def optimal_bytes(payload_bytes: int, size: int) -> int:
     return 2 * (size - 1) * payload_bytes // size
 
 
-class Communicator(PointToPoint, Protocol):
+class Transfer(Protocol):
+    """A message under way."""
+
+    def is_done(self) -> bool:
+        """Whether it has left, or has arrived; also what makes it move on."""
+
+
+class Communicator(Protocol):
     """A fixed group of ranks. Collective calls are made by every rank, in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, from 0."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
 
     @property
     def host(self) -> str:
@@ -63,6 +76,15 @@ class Communicator(PointToPoint, Protocol):
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         """Every rank's `send` becomes row `rank` of everybody's `receive`."""
+
+    def start_send(self, array: np.ndarray, destination: int) -> Transfer:
+        """Begin to send a message; the array must not change until it is done.
+
+        Messages between two ranks arrive in order.
+        """
+
+    def start_receive(self, array: np.ndarray, source: int) -> Transfer:
+        """Begin to receive one into the array."""
 
     def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
         """Every rank's `send` becomes row `rank` of rank 0's `receive`; the others give None."""

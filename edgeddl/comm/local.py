@@ -17,8 +17,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from edgeddl import log
-from edgeddl.comm.communicator import Choice, Communicator
-from edgeddl.comm.ring import Transfer, ring_sum
+from edgeddl.comm.communicator import Choice, Communicator, Transfer
+from edgeddl.comm.ring import NeighbourGone, Ring
 from edgeddl.errors import CommunicationError
 
 Result = TypeVar("Result")
@@ -127,6 +127,8 @@ class ThreadGroup:
         pairs = itertools.product(range(size), repeat=2)  # source, destination
         self.mailboxes = {pair: Mailbox() for pair in pairs}
         self.lanes: list[ThreadGroup] = []  # these end with this one
+        self._lock = threading.Lock()
+        self._rings: list[Ring] = []  # made when they are first used
         self.progress = [(0, time.monotonic())] * size
         self.aborted_by: int | None = None
 
@@ -134,8 +136,27 @@ class ThreadGroup:
         if self.aborted_by is None:
             self.aborted_by = rank
         self.barrier.abort()
+        with self._lock:
+            for ring in self._rings:
+                ring.break_off()
         for lane in self.lanes:
             lane.abort(rank)
+
+    def ring(self, rank: int) -> Ring:
+        with self._lock:
+            self.check_alive()
+            if not self._rings:
+                pairs = [socket.socketpair() for _ in range(self.size)]  # from a rank to the next
+                self._rings = [
+                    Ring(one, self.size, left=pairs[one - 1][1], right=pairs[one][0])
+                    for one in range(self.size)
+                ]
+            return self._rings[rank]
+
+    def close(self) -> None:
+        for group in (self, *self.lanes):
+            for ring in group._rings:
+                ring.close()
 
     def check_alive(self) -> None:
         if self.barrier.broken:
@@ -171,7 +192,7 @@ class ThreadCommunicator:
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         if (algorithm or self._choice(array.nbytes)) == "ring":
-            ring_sum(self, array)
+            self._sum_by_ring(array)
             return
         result = array.copy()
         for rank, other in enumerate(self._exchange(array)):
@@ -181,6 +202,13 @@ class ThreadCommunicator:
                 result += other
         self._wait()  # everybody has read everybody's array
         array[...] = result
+
+    def _sum_by_ring(self, array: np.ndarray) -> None:
+        try:
+            self._group.ring(self.rank).sum(array)
+        except NeighbourGone:
+            self._group.check_alive()
+            raise
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         source = self._exchange(array)[root]
@@ -276,6 +304,7 @@ def run_ranks(size: int, work: Callable[[Communicator], Result]) -> list[Result]
         thread.start()
     for thread in threads:
         thread.join()
+    group.close()
     if failures:
         raise next((f for f in failures if not isinstance(f, _EndedByAnother)), failures[0])
     return results

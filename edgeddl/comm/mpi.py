@@ -13,11 +13,14 @@ import numpy as np
 from mpi4py import MPI
 
 from edgeddl.comm.communicator import Choice, Communicator
-from edgeddl.comm.ring import LONGEST_NAP_SECONDS, ring_sum
+from edgeddl.comm.neighbours import connect_ring
+from edgeddl.comm.ring import NeighbourGone, Ring
 from edgeddl.errors import CommunicationError
 
 LOOKS_BEFORE_SLEEP = 20
-SHORTEST_NAP_SECONDS = 0.00005
+SHORTEST_NAP_SECONDS, LONGEST_NAP_SECONDS = 0.00005, 0.002
+# Where a rank has failed mpirun ends the others, which have nothing to add; it takes a moment.
+PATIENCE_SECONDS = 10.0
 
 
 class MPICommunicator:
@@ -48,6 +51,7 @@ class MPICommunicator:
     def _make_ways(self) -> None:
         self._comm = MPI.COMM_WORLD.Dup()
         self._messages = MPI.COMM_WORLD.Dup()
+        self._ring: Ring | None = None  # connected when it is first used
 
     def choose(self, choice: Choice) -> None:
         self._choice = choice
@@ -61,11 +65,22 @@ class MPICommunicator:
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         algorithm = algorithm or self._choice(array.nbytes)
         if algorithm == "ring":
-            ring_sum(self, array)
+            self._sum_by_ring(array)
         elif algorithm == "stock":
             self._comm.Allreduce(MPI.IN_PLACE, array, op=MPI.SUM)
         else:
             _wait(self._comm.Iallreduce(MPI.IN_PLACE, array, op=MPI.SUM))
+
+    def _sum_by_ring(self, array: np.ndarray) -> None:
+        if self.size == 1:
+            return
+        if self._ring is None:
+            self._ring = connect_ring(self)
+        try:
+            self._ring.sum(array)
+        except NeighbourGone:
+            time.sleep(PATIENCE_SECONDS)
+            raise
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         _wait(self._comm.Ibcast(_as_bytes(array), root=root))

