@@ -177,6 +177,8 @@ def render_prediction(link: LinkModel, size: int) -> str:
 def _size_text(size: int) -> str:
     if size >= 10**6 and size % 2**20:
         return f"{size / 1e6:.1f} MB"
+    if size < 2**10:
+        return f"{size} B"
     return f"{size // 2**20} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"
 
 

@@ -9,20 +9,28 @@ import pytest
 from edgeddl.comm import tuning
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import ThreadCommunicator, run_ranks
-from edgeddl.comm.tuning import NEVER, WINS_AT, RingFrom, choose_ring_from, measure_link
+from edgeddl.comm.tuning import (
+    FEW_RANKS,
+    NEVER,
+    RING_FROM_BYTES,
+    RingFrom,
+    choose_ring_from,
+    measure_link,
+)
 from edgeddl.errors import CommunicationError
-
-ALWAYS, FROM_LARGE = WINS_AT
 
 
 def chosen_with(
-    monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, str], float], medium: str = "network"
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: Callable[[int, str], float],
+    medium: str = "network",
+    ranks: int = 2,
 ) -> int:
     monkeypatch.setattr(
         tuning, "time_allreduce", lambda communicator, size, name: seconds(size, name)
     )
     monkeypatch.setattr(ThreadCommunicator, "medium", medium)
-    return run_ranks(2, lambda communicator: choose_ring_from(communicator).size_bytes)[0]
+    return run_ranks(ranks, lambda communicator: choose_ring_from(communicator).size_bytes)[0]
 
 
 def seconds(ring: float, mpi: float) -> Callable[[int, str], float]:
@@ -30,17 +38,14 @@ def seconds(ring: float, mpi: float) -> Callable[[int, str], float]:
 
 
 def test_the_ring_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == ALWAYS
+    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == 0
     assert chosen_with(monkeypatch, seconds(ring=2.0, mpi=1.0)) == NEVER
 
 
-def test_the_ring_for_large_arrays_where_it_wins_only_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def many_ranks(size: int, name: str) -> float:
-        return 1.0 if name == "mpi" else 2.0 if size < 2**20 else 0.5
-
-    assert chosen_with(monkeypatch, many_ranks) == FROM_LARGE
+def test_between_many_ranks_the_ring_is_for_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    always = seconds(ring=1.0, mpi=2.0)
+    assert chosen_with(monkeypatch, always, ranks=FEW_RANKS) == 0
+    assert chosen_with(monkeypatch, always, ranks=FEW_RANKS + 1) == RING_FROM_BYTES
 
 
 def test_no_ring_where_neighbours_do_not_reach_each_other(
@@ -70,7 +75,7 @@ def test_a_rank_that_fails_alone_is_no_reason_for_another_choice(
 
 
 def test_a_little_slower_is_good_enough_for_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_with(monkeypatch, seconds(ring=1.1, mpi=1.0)) == ALWAYS
+    assert chosen_with(monkeypatch, seconds(ring=1.1, mpi=1.0)) == 0
 
 
 def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,15 +88,15 @@ def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("size_bytes", "below", "above", "text"),
     [
-        (ALWAYS, "ring", "ring", "ring"),
-        (FROM_LARGE, "mpi", "ring", "ring from 128 KiB on"),
+        (0, "ring", "ring", "ring"),
+        (RING_FROM_BYTES, "mpi", "ring", "ring from 128 KiB on"),
         (NEVER, "mpi", "mpi", "mpi"),
     ],
 )
 def test_a_choice_by_size(size_bytes: int, below: str, above: str, text: str) -> None:
     choice = RingFrom(size_bytes)
-    assert choice(FROM_LARGE - 1) == below
-    assert choice(FROM_LARGE) == above
+    assert choice(RING_FROM_BYTES - 1) == below
+    assert choice(RING_FROM_BYTES) == above
     assert str(choice) == text
 
 
