@@ -35,10 +35,6 @@ btl = self,sm,tcp
 # A rank's communication thread shall not wait at the expense of computing. On a core that both
 # share, computing got 1.2 of 2.5 s without this, and 2.4 s with it (three runs each, x86_64).
 mpi_yield_when_idle = 1
-# Messages up to the ring's largest segment (1 MiB, and room for a header) leave without asking the
-# receiver first. Its answer takes two turns on busy processors: with ResNet-18 (ImageNet stem) on
-# four emulated boards a step took 1.04 s, and takes 0.90 s so.
-btl_tcp_eager_limit = 1114112
 """
 
 # Open MPI reads these only from the process environment.

@@ -91,7 +91,7 @@ class NodeCgroup:
             (self._cpu / "cpu.cfs_period_us").write_text(f"{period}")
             (self._cpu / "cpu.cfs_quota_us").write_text(f"{quota}")
         # What other nodes on the same core have kept it from using in one period it may use in the
-        # next. Without this, four nodes of 0.35 on two cores got 0.32, one of them always the least.
+        # next. Without this, four nodes of 0.35 on two cores got 0.32, one always the least.
         if burst.exists():
             burst.write_text(f"{quota}")
 

@@ -101,7 +101,7 @@ def _communication(run: PreparedRun) -> str:
         kind = f"naive, {counted(len(plan.slots), 'blocking all-reduce')}"
     else:
         buckets = counted(len(plan.buckets), "bucket")
-        kind = f"bucketed, {buckets} of about {config.bucket_mib:g} MiB"
+        kind = f"bucketed, {buckets} of about {config.bucket_bytes / 2**20:g} MiB"
     wire = WIRE[config.compression].format(rank=config.compression_rank)
     return f"{kind}, {wire} on the wire"
 
