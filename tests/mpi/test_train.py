@@ -63,6 +63,36 @@ def test_without_mpirun_it_is_one_rank(tmp_path: Path) -> None:
     assert len(summary(tmp_path)["ranks"]) == 1
 
 
+def test_by_the_ring(tmp_path: Path) -> None:
+    done = train(tmp_path, 3, "--allreduce", "ring")
+    assert done.returncode == 0, done.stderr
+    assert ", ring; all-reduce" in done.stdout
+
+
+# Hosts of this name have this machine's addresses, so none is in a network with another.
+STRANGERS = """
+import runpy, sys
+from mpi4py import MPI
+MPI.Get_processor_name = lambda: f"host-{MPI.COMM_WORLD.rank}"
+runpy.run_module("edgeddl.train", run_name="__main__")
+"""
+
+
+def test_hosts_without_a_common_network_sum_by_mpi(tmp_path: Path) -> None:
+    done = mpirun(2, "-c", STRANGERS, *SMALL, cwd=tmp_path, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert "the hosts have no IPv4 network in common" in done.stderr
+    assert ", mpi; all-reduce" in done.stdout
+
+
+def test_a_ring_that_cannot_be_is_one_message(tmp_path: Path) -> None:
+    options = (*SMALL, "--allreduce", "ring")
+    done = mpirun(2, "-c", STRANGERS, *options, cwd=tmp_path, env=ENVIRONMENT)
+    assert done.returncode == 3
+    assert done.stderr.count("the hosts have no IPv4 network in common") == 1
+    assert "hint: --allreduce mpi" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_twice_the_same_bit_for_bit(tmp_path: Path) -> None:
     for _ in range(2):
         assert train(tmp_path, 2, "--compression", "fp16").returncode == 0
