@@ -212,17 +212,13 @@ def orthonormalise(columns: np.ndarray) -> None:
     same bits every rank makes the same bits.
     """
     rows = columns.T.astype(np.float64, order="C")
+    before = np.sqrt(np.einsum("kr,kr->k", rows, rows))
     for index, row in enumerate(rows):
-        before = _length(row)
-        for earlier in rows[:index]:
-            row -= (row * earlier).sum() * earlier
-        left = _length(row)
-        row *= 1 / left if left > DEPENDENT * before else 0.0  # what is not finite becomes NaN
+        left = math.sqrt(np.einsum("r,r->", row, row))
+        row *= 1 / left if left > DEPENDENT * before[index] else 0.0  # not finite becomes NaN
+        later = rows[index + 1 :]
+        later -= np.einsum("kr,r->k", later, row)[:, None] * row
     columns[...] = rows.T
-
-
-def _length(vector: np.ndarray) -> float:
-    return math.sqrt((vector * vector).sum())
 
 
 def _first_factor(shape: Shape) -> np.ndarray:
