@@ -78,9 +78,12 @@ class MPICommunicator:
             self._ring = connect_ring(self)
         try:
             self._ring.sum(array)
-        except NeighbourGone:
+        except NeighbourGone as gone:
             time.sleep(PATIENCE_SECONDS)
-            raise
+            raise CommunicationError(
+                f"{gone.message} ({self.hosts[gone.rank]})",
+                hint="look at that host and its cable; then --resume auto",
+            ) from None
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         _wait(self._comm.Ibcast(_as_bytes(array), root=root))

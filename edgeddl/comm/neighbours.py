@@ -1,7 +1,7 @@
 """The streams of a ring: which addresses neighbours reach each other at, and connecting to them.
 
 Whoever connects says first a word that the ranks have exchanged over MPI; others are turned away.
-A rank listens only until its neighbour is there, and only at that one address.
+A rank listens only until all are connected, and only at that one address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgeddl.errors import CommunicationError
 
 TIMEOUT_SECONDS = 10.0
 WORD_BYTES = 16
-WORD_SECONDS = 1.0  # a neighbour says it at once
+WORD_SECONDS = 3.0  # a neighbour says it at once, but packets may be lost
 LOOPBACK = "127.0.0.1"
 HINT = "--allreduce mpi sums by Open MPI's own messages"
 # Of <linux/sockios.h>.
@@ -69,17 +69,21 @@ def choose_addresses(hosts: Sequence[str], cards: Sequence[Sequence[Card]]) -> l
     """By rank: the address in the network that all hosts share, the fastest if there are several.
 
     A network in which two hosts have the same address is one within each of them, such as that of
-    its containers.
+    its containers; so may be one whose addresses nobody has given (169.254.0.0/16).
     """
-    if len(set(hosts)) == 1:
+    # Cloned cards make hosts of one name.
+    machines = list(zip(hosts, (tuple(own) for own in cards), strict=True))
+    if len(set(machines)) == 1:
         return [LOOPBACK] * len(hosts)
-    found: list[tuple[int, list[str]]] = []
+    found: list[tuple[tuple[bool, int], list[str]]] = []
     for network in dict.fromkeys(card.interface.network for card in cards[0]):
         inside = [[card for card in own if card.interface.network == network] for own in cards]
         if all(inside):
-            addresses = [str(own[0].interface.ip) for own in inside]
-            if len(set(addresses)) == len(set(hosts)):
-                found.append((min(own[0].mbit for own in inside), addresses))
+            fastest = [max(own, key=lambda card: card.mbit) for own in inside]
+            addresses = [str(card.interface.ip) for card in fastest]
+            if len(set(addresses)) == len(set(machines)):
+                rate = min(card.mbit for card in fastest)
+                found.append(((not network.is_link_local, rate), addresses))
     if not found:
         raise CommunicationError("the hosts have no IPv4 network in common", hint=HINT)
     return max(found, key=lambda one: one[0])[1]
@@ -92,8 +96,15 @@ def allowed_cards(cards: Sequence[Card], allowed: Sequence[str]) -> list[Card]:
         for card in cards
         if not allowed
         or card.name in allowed
-        or any(card.interface.ip in IPv4Network(one, strict=False) for one in allowed if "/" in one)
+        or any(_contains(one, card.interface) for one in allowed)
     ]
+
+
+def _contains(network: str, interface: IPv4Interface) -> bool:
+    try:
+        return interface.ip in IPv4Network(network, strict=False)
+    except ValueError:  # a card's name, or IPv6
+        return False
 
 
 def mpi_networks(environment: Mapping[str, str], prefix: Path = Path(sys.prefix)) -> list[str]:
@@ -157,11 +168,19 @@ def _accept(listener: socket.socket, word: bytes, name: str) -> socket.socket:
         listener.settimeout(left)
         try:
             stream, _ = listener.accept()
-        except OSError:  # nobody came, or left again at once
-            continue
-        stream.settimeout(WORD_SECONDS)
-        with contextlib.suppress(OSError):
-            if secrets.compare_digest(stream.recv(WORD_BYTES, socket.MSG_WAITALL), word):
-                return stream
+        except OSError as error:
+            raise CommunicationError(f"{name} has not connected: {error}", hint=HINT) from None
+        if secrets.compare_digest(_hear(stream, len(word)), word):
+            return stream
         stream.close()
     raise CommunicationError(f"{name} has not connected", hint=HINT)
+
+
+def _hear(stream: socket.socket, count: int) -> bytes:
+    """The first bytes that somebody says; fewer, if it takes too long."""
+    stream.settimeout(WORD_SECONDS)
+    heard = b""
+    with contextlib.suppress(OSError):
+        while len(heard) < count and (more := stream.recv(count - len(heard))):
+            heard += more
+    return heard

@@ -31,6 +31,7 @@ from edgeddl.errors import CommunicationError
 
 # Who waits is woken when so much has arrived. Half or twice as much made no difference.
 WAKING_BYTES = 128 * 2**10
+LONGEST_SLEEP_MILLISECONDS = 1000  # then it looks by itself, whatever the system thinks of marks
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ def plan_ring(length: int, size: int, rank: int) -> tuple[list[Span], list[Span]
 
 
 class NeighbourGone(CommunicationError):
-    """A neighbour has closed its end: a consequence of a failure, hardly the cause."""
+    """The connection to a neighbour is lost: a consequence of a failure, hardly the cause."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(f"the connection to rank {rank} is lost: {reason}")
+        self.rank = rank
 
 
 class Ring:
@@ -66,9 +71,6 @@ class Ring:
         self._rank, self._size = rank, size
         self._left, self._right = left, right
         self._room = np.empty(0, np.uint8)
-        self._poll = select.poll()
-        self._poll.register(left, 0)
-        self._poll.register(right, 0)
         for stream in (left, right):
             stream.setblocking(False)
 
@@ -78,19 +80,19 @@ class Ring:
             raise ValueError("the array is not contiguous")
         array = array.reshape(-1)
         sends, receives = plan_ring(array.size, self._size, self._rank)
-        incoming = _Incoming(self._left, array, receives, self._room_for(array))
-        outgoing = _Outgoing(self._right, array, sends)
+        left_rank, right_rank = (self._rank - 1) % self._size, (self._rank + 1) % self._size
+        room = self._room_for(array)
+        incoming = _Incoming(self._left, left_rank, array, receives, room)
+        outgoing = _Outgoing(self._right, right_rank, array, sends)
         own = _chunk_bytes(array, self._size, self._rank)
-        # Together the ranks have one array on its way. If each waited for more than a part of it
-        # like this, all could wait for ever.
-        waking = max(min(WAKING_BYTES, array.nbytes // self._size // 2), 1)
-        try:
-            while incoming.left or outgoing.left:
-                took = incoming.take()
-                if not outgoing.send(own + incoming.whole_bytes) and not took:
-                    self._sleep(min(waking, incoming.left), outgoing.is_full)
-        except ConnectionError as error:
-            raise NeighbourGone(f"a neighbour of rank {self._rank} is gone: {error}") from error
+        # Together the ranks have one array on its way, and a number that has arrived in part does
+        # not go on. If each waited for more than this of it, all could wait for ever.
+        most = (array.nbytes // self._size - array.itemsize) // 2
+        waking = max(min(WAKING_BYTES, most), 1)
+        while incoming.left or outgoing.left:
+            took = incoming.take()
+            if not outgoing.send(own + incoming.whole_bytes) and not took:
+                _sleep(incoming, outgoing, waking)
 
     def break_off(self) -> None:
         """Let whoever waits for this rank, or is this rank and waits, know that it is in vain."""
@@ -109,13 +111,22 @@ class Ring:
             self._room = np.empty(wanted, np.uint8)
         return self._room[:wanted].view(array.dtype)
 
-    def _sleep(self, waking: int, to_send: bool) -> None:
-        """Until that many bytes have arrived, or, if something is to be sent, until it can be."""
-        if waking:
-            self._left.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, waking)
-        self._poll.modify(self._left, select.POLLIN if waking else 0)
-        self._poll.modify(self._right, select.POLLOUT if to_send else 0)
-        self._poll.poll()
+
+def _sleep(incoming: _Incoming, outgoing: _Outgoing, waking: int) -> None:
+    """Until that many bytes have arrived, or what is to be sent can be.
+
+    A stream of which nothing more is wanted stays out: its end would be told again and again.
+    """
+    poll = select.poll()
+    if incoming.left:
+        least = min(waking, incoming.left)
+        incoming.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+        poll.register(incoming.stream, select.POLLIN)
+    if outgoing.left:
+        poll.register(outgoing.stream, select.POLLOUT if outgoing.is_full else 0)
+    for number, event in poll.poll(LONGEST_SLEEP_MILLISECONDS):
+        if number == outgoing.stream.fileno() and event & (select.POLLERR | select.POLLHUP):
+            raise NeighbourGone(outgoing.rank, "it has closed its end")
 
 
 def _chunk_bytes(array: np.ndarray, size: int, rank: int) -> int:
@@ -127,9 +138,14 @@ class _Incoming:
     """Spans that arrive one after the other; those to be added do so beside the array."""
 
     def __init__(
-        self, stream: socket.socket, array: np.ndarray, spans: Sequence[Span], room: np.ndarray
+        self,
+        stream: socket.socket,
+        rank: int,
+        array: np.ndarray,
+        spans: Sequence[Span],
+        room: np.ndarray,
     ) -> None:
-        self._stream = stream
+        self.stream, self._rank = stream, rank
         self._item_bytes = array.itemsize
         self._values = [array[span.start : span.stop] for span in spans]
         self._arrivals = [
@@ -150,11 +166,13 @@ class _Incoming:
             return False
         values, arrival = self._values[self._span], self._arrivals[self._span]
         try:
-            count = self._stream.recv_into(arrival.data.cast("B")[self._offset :])
+            count = self.stream.recv_into(arrival.data.cast("B")[self._offset :])
         except BlockingIOError:
             return False
+        except OSError as error:
+            raise NeighbourGone(self._rank, str(error)) from error
         if not count:
-            raise ConnectionError("it has closed its end")
+            raise NeighbourGone(self._rank, "it has closed its end")
         first = self._offset // self._item_bytes
         self._offset += count
         self._bytes += count
@@ -170,8 +188,10 @@ class _Incoming:
 class _Outgoing:
     """Spans that are sent one after the other, as far as what they consist of is there."""
 
-    def __init__(self, stream: socket.socket, array: np.ndarray, spans: Sequence[Span]) -> None:
-        self._stream = stream
+    def __init__(
+        self, stream: socket.socket, rank: int, array: np.ndarray, spans: Sequence[Span]
+    ) -> None:
+        self.stream, self.rank = stream, rank
         self._spans = [array[span.start : span.stop].data.cast("B") for span in spans]
         self._span = self._offset = self._sent = 0
         self.left = sum(len(span) for span in self._spans)
@@ -181,13 +201,15 @@ class _Outgoing:
         """Send on, up to so many bytes in all; says whether any left."""
         before = self._sent
         self.is_full = False
-        while self.left and self._sent < ready and not self.is_full:
+        while self.left and self._sent < ready:
             span = self._spans[self._span]
             try:
-                count = self._stream.send(span[self._offset : self._offset + ready - self._sent])
+                count = self.stream.send(span[self._offset : self._offset + ready - self._sent])
             except BlockingIOError:
                 self.is_full = True
                 break
+            except OSError as error:
+                raise NeighbourGone(self.rank, str(error)) from error
             self._offset += count
             self._sent += count
             self.left -= count

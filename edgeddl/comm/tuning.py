@@ -56,7 +56,8 @@ def choose_ring_from(communicator: Communicator) -> RingFrom:
         if not error.on_all_ranks:
             raise
         if communicator.rank == 0:
-            logger.warning("gradients travel by Open MPI's own, slower messages: %s", error.message)
+            reason = error.message.splitlines()[0]  # other ranks may have others
+            logger.warning("gradients travel by Open MPI's own, slower messages: %s", reason)
         return RingFrom(NEVER)
     ring, mpi = (time_allreduce(communicator, COMPARED_BYTES, name) for name in ("ring", "mpi"))
     if ring >= RING_BONUS * mpi:

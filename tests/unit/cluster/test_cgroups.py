@@ -62,9 +62,9 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
     (cpu / "cpu.cfs_burst_us").touch()
     cgroup.set_cores(0.35)
     cgroup.set_memory(2**30)
-    assert (cpu / "cpu.cfs_period_us").read_text() == "5000"
-    assert (cpu / "cpu.cfs_quota_us").read_text() == "1750"
-    assert (cpu / "cpu.cfs_burst_us").read_text() == "1750"
+    assert (cpu / "cpu.cfs_period_us").read_text() == "10000"
+    assert (cpu / "cpu.cfs_quota_us").read_text() == "3500"
+    assert (cpu / "cpu.cfs_burst_us").read_text() == "3500"
     assert (memory / "memory.limit_in_bytes").read_text() == str(2**30)
     assert (memory / "memory.swappiness").read_text() == "0"
 
@@ -76,8 +76,8 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
     (folder / "cpu.max.burst").touch()
     cgroup.set_cores(2)
     cgroup.set_memory(2**30)
-    assert (folder / "cpu.max").read_text() == "10000 5000"
-    assert (folder / "cpu.max.burst").read_text() == "10000"
+    assert (folder / "cpu.max").read_text() == "20000 10000"
+    assert (folder / "cpu.max.burst").read_text() == "20000"
     assert (folder / "memory.max").read_text() == str(2**30)
     assert not (folder / "memory.swap.max").exists()  # the kernel has none
     for level in (tmp_path, tmp_path / "edgeddl-pi"):
@@ -87,7 +87,7 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
 def test_a_small_share_has_a_longer_period(tmp_path: Path) -> None:
     cgroup = NodeCgroup(Hierarchy(2, (tmp_path,)), "pi", "pi-01")
     cgroup.make()
-    cgroup.set_cores(0.05)  # of 5 ms would be less than the kernel accepts
+    cgroup.set_cores(0.05)  # of 10 ms would be less than the kernel accepts
     assert (tmp_path / "edgeddl-pi" / "pi-01" / "cpu.max").read_text() == "1000 20000"
     assert not (tmp_path / "edgeddl-pi" / "pi-01" / "cpu.max.burst").exists()  # an older kernel
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from ipaddress import IPv4Interface
 from pathlib import Path
 
@@ -47,6 +48,24 @@ def test_a_network_is_as_fast_as_its_slowest_card() -> None:
     assert choose_addresses(HOSTS, cards)[0] == "192.168.7.1"
 
 
+def test_the_fastest_card_within_one_network() -> None:
+    """At home the wireless network and the wired one are often the same."""
+    cards = [[card(f"10.0.0.{n + 100}/24", 0, "wlan0"), *WIRED[n - 1]] for n in (1, 2, 3)]
+    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def test_addresses_that_nobody_has_given_come_last() -> None:
+    cards = [[card(f"169.254.3.{n}/16", 10_000, "veth"), *WIRED[n - 1]] for n in (1, 2, 3)]
+    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert choose_addresses(HOSTS, [own[:1] for own in cards])[2] == "169.254.3.3"
+
+
+def test_hosts_of_one_name_are_not_one_host() -> None:
+    """As after cloning a board's card."""
+    assert choose_addresses(["pi"] * 3, WIRED) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert choose_addresses(["pi", "pi", "pi-03"], WIRED)[1] == "10.0.0.2"
+
+
 def test_networks_within_hosts_lead_nowhere() -> None:
     inner = card("172.17.0.1/16", 10_000, "docker0")
     cards = [[inner, *own] for own in WIRED]
@@ -78,6 +97,7 @@ def test_cards_that_mpi_may_use() -> None:
     assert allowed_cards(cards, ["10.0.0.0/24"]) == [wired]
     assert allowed_cards(cards, ["10.0.0.1/24", "wlan0"]) == cards
     assert allowed_cards(cards, ["eth7"]) == []
+    assert allowed_cards(cards, ["fd00::/64", "10.0.0/24"]) == []
 
 
 def test_what_mpi_was_told(tmp_path: Path) -> None:
@@ -174,6 +194,18 @@ def test_a_refused_connection_names_rank_host_and_address(
 
     for message in run_ranks(2, work):
         assert "cannot connect to rank 1 on thread-1, 127.0.0.2 port" in message
+
+
+def test_a_word_may_come_in_parts() -> None:
+    word = b"w" * neighbours.WORD_BYTES
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        neighbour = socket.create_connection(listener.getsockname())
+        neighbour.sendall(word[:5])
+        threading.Timer(0.1, neighbour.sendall, [word[5:]]).start()
+        accepted = neighbours._accept(listener, word, "rank 6")
+        assert accepted.getpeername() == neighbour.getsockname()
+        for one in (neighbour, accepted):
+            one.close()
 
 
 def test_a_silent_stranger_does_not_keep_the_neighbour_out(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import socket
+import struct
 import threading
+import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -133,6 +138,7 @@ class DripFeed:
         self.fileno = stream.fileno
         self.setblocking = stream.setblocking
         self.setsockopt = stream.setsockopt
+        self.close = stream.close
 
     def recv_into(self, room: memoryview) -> int:
         return self._stream.recv_into(room[:3])
@@ -162,21 +168,37 @@ def test_numbers_that_arrive_in_parts(length: int) -> None:
         one.close()
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    for stream in (one, other):
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.settimeout(10)
+    return one, other
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[Ring, socket.socket, socket.socket]]:
+    """Rank 0 of two over TCP, where the system heeds marks; to it and from it: the neighbour's."""
+    (to_rank, left), (right, from_rank) = tcp_pair(), tcp_pair()
+    one = Ring(0, 2, left, right)
+    yield one, to_rank, from_rank
+    for stream in (to_rank, from_rank):
+        stream.close()
+    one.close()
+
+
 @pytest.mark.parametrize("kilobytes", [1, 64, 300, 1000])
 def test_nobody_waits_for_more_than_can_arrive(
     kilobytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over TCP, where the system wakes nobody before so many bytes are there."""
     monkeypatch.setattr(ring, "WAKING_BYTES", 2**30)
+    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", None)
     size = 3
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        rights = [socket.create_connection(server.getsockname()) for _ in range(size)]
-        lefts = {stream.getpeername(): stream for stream in (server.accept()[0] for _ in rights)}
+    pairs = [tcp_pair() for _ in range(size)]
     arrays = [np.full(kilobytes * 256, rank, np.float32) for rank in range(size)]
-    rings = [
-        Ring(rank, size, lefts[rights[rank - 1].getsockname()], rights[rank])
-        for rank in range(size)
-    ]
+    rings = [Ring(rank, size, pairs[rank - 1][1], pairs[rank][0]) for rank in range(size)]
     threads = [
         threading.Thread(target=one.sum, args=(array,), daemon=True)
         for one, array in zip(rings, arrays, strict=True)
@@ -191,10 +213,77 @@ def test_nobody_waits_for_more_than_can_arrive(
         one.close()
 
 
-def test_a_neighbour_that_is_gone_is_an_error() -> None:
-    (to_right, _), (left_end, from_left) = socket.socketpair(), socket.socketpair()
-    left_end.close()
-    one = Ring(0, 2, from_left, to_right)
-    with pytest.raises(NeighbourGone, match="a neighbour of rank 0 is gone"):
+Place = tuple[Ring, socket.socket, socket.socket]
+
+
+def begin_sum(one: Ring, array: np.ndarray) -> threading.Thread:
+    def work() -> None:
+        with contextlib.suppress(NeighbourGone):
+            one.sum(array)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_torn_number_is_waited_for_to_its_last_byte(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", None)
+    one, to_rank, from_rank = place
+    array = np.array([1, 2], np.float32)
+    summing = begin_sum(one, array)
+    own = np.float32(40).tobytes()
+    to_rank.sendall(own[:3])
+    time.sleep(0.1)  # it has taken them, and sleeps
+    to_rank.sendall(own[3:])
+    assert np.frombuffer(from_rank.recv(4), np.float32) == 1
+    assert np.frombuffer(from_rank.recv(4), np.float32) == 42
+    to_rank.sendall(np.float32(31).tobytes())
+    summing.join(timeout=10)
+    assert array.tolist() == [31, 42]
+
+
+def test_who_waits_is_not_woken_for_crumbs(place: Place) -> None:
+    one, to_rank, _ = place
+    summing = begin_sum(one, np.zeros(2**20, np.float32))
+    deadline = time.monotonic() + 10
+    mark = 0
+    while mark != ring.WAKING_BYTES and time.monotonic() < deadline:
+        mark = one._left.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+    assert mark == ring.WAKING_BYTES
+    to_rank.close()
+    summing.join(timeout=10)
+
+
+def reset(stream: socket.socket) -> None:
+    """As the system does for a process that is gone."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.close()
+
+
+def test_a_left_neighbour_that_is_gone_is_an_error(place: Place) -> None:
+    one, to_rank, _ = place
+    to_rank.close()
+    with pytest.raises(NeighbourGone, match="the connection to rank 1 is lost: it has closed"):
         one.sum(np.zeros(10, np.float32))
-    one.close()
+
+
+def test_a_right_neighbour_that_is_gone_is_noticed_while_nothing_is_to_be_sent(
+    place: Place,
+) -> None:
+    one, _, from_rank = place
+    threading.Timer(0.2, reset, [from_rank]).start()  # when its own chunk has been sent
+    with pytest.raises(NeighbourGone, match="the connection to rank 1 is lost"):
+        one.sum(np.zeros(10, np.float32))
+
+
+def test_a_network_that_is_down_is_a_lost_connection(place: Place) -> None:
+    class Unreachable(DripFeed):
+        def recv_into(self, room: memoryview) -> int:
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    one, _, _ = place
+    one._left = Unreachable(one._left)  # type: ignore[assignment]
+    with pytest.raises(NeighbourGone, match="No route to host"):
+        one.sum(np.zeros(10, np.float32))
