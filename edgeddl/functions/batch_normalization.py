@@ -115,15 +115,20 @@ class BatchNormalization(Node):
         x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
         assert self.statistics is not None
         y = self.output_again() if self.needs_output else None
+        out_gamma = self.view_for(1) if 1 in wanted else None
+        out_beta = self.view_for(2) if 2 in wanted else None
         found = kernels.batch_normalization_backward(
             *(x, gy, gamma, beta, *self.statistics, self.eps, self.relu),
             y=y,
             fixed=self.fixed,
             y_in_place=self._recomputed,
+            out_gamma=out_gamma,
+            out_beta=out_beta,
         )
         self._drop_output()
-        parameters = self.small_gradients(wanted, {1: found.gamma, 2: found.beta})
-        return (found.x, *parameters, found.residual)[: len(self.inputs)]
+        self.ready(1, out_gamma)
+        self.ready(2, out_beta)
+        return found[: len(self.inputs)]
 
 
 def batch_normalization(

@@ -10,16 +10,14 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from edgeddl import kernels
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
-from edgeddl.functions.gradient_sink import produce_gradient
+from edgeddl.functions.gradient_sink import current_sink
 from edgeddl.functions.parameter_gate import pass_gate
 
 Array = np.ndarray
@@ -132,26 +130,23 @@ class Node(chainer.FunctionNode):
         return gradient + before
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        """A gradient for each input whose index is wanted, None for the others.
+        """A gradient for each input whose index is wanted; of the others, nothing counts.
 
         Those of parameters first, in the order in which they are to be sent.
         """
         raise NotImplementedError
 
-    def parameter_gradient(self, index: int, compute: Callable[[Array | None], Array]) -> Array:
-        """Have `compute(out)` write the gradient of this input where the sink wants it."""
-        return produce_gradient(self.inputs[index].get_variable_or_none(), compute)
+    def view_for(self, index: int) -> Array | None:
+        """Where the sink wants the gradient of this input; None if it is to be a new array."""
+        sink, parameter = current_sink(), self.inputs[index]._variable()
+        return None if sink is None or parameter is None else sink.view_for(parameter)
 
-    def small_gradients(
-        self, wanted: set[int], gradients: dict[int, Array]
-    ) -> tuple[Array | None, ...]:
-        """Gradients of a few numbers each, copied to where the sink wants them, if wanted."""
-        return tuple(
-            self.parameter_gradient(index, partial(kernels.store, gradient))
-            if index in wanted
-            else None
-            for index, gradient in gradients.items()
-        )
+    def ready(self, index: int, view: Array | None) -> None:
+        """Tell the sink that the view it gave for this input, if it did, holds the gradient."""
+        if view is not None:
+            sink = current_sink()
+            assert sink is not None
+            sink.ready(self.inputs[index]._variable())
 
     def retained(self) -> list[Array]:
         """The arrays of the retained inputs."""

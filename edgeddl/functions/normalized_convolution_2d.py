@@ -52,20 +52,24 @@ class NormalizedConvolution2D(Convolution2D):
         assert self.statistics is not None
         window, groups, gW = self.window(W), self.groups, None
         if 1 in wanted:
-            gW = self.parameter_gradient(
-                1,
-                lambda out: kernels.convolution_weight_gradient(
-                    x, gy, window, groups, out, self.before
-                ),
-            )
+            out = self.view_for(1)
+            gW = kernels.convolution_weight_gradient(x, gy, window, groups, out, self.before)
+            self.ready(1, out)
         if wanted == {1}:
             return None, gW, None, None
         g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
-        normalization = (gamma, beta, *self.statistics, self.eps)
+        out_gamma = self.view_for(2) if 2 in wanted else None
+        out_beta = self.view_for(3) if 3 in wanted else None
         found = kernels.batch_normalization_backward(
-            x, g, *normalization, relu=True, fixed=self.fixed, in_place=True
+            *(x, g, gamma, beta, *self.statistics, self.eps, True),
+            fixed=self.fixed,
+            in_place=True,
+            out_gamma=out_gamma,
+            out_beta=out_beta,
         )
-        return (found.x, gW, *self.small_gradients(wanted, {2: found.gamma, 3: found.beta}))
+        self.ready(2, out_gamma)
+        self.ready(3, out_beta)
+        return found.x, gW, found.gamma, found.beta
 
 
 def normalized_convolution_2d(

@@ -199,12 +199,15 @@ def batch_normalization_backward(
     fixed: bool = False,
     in_place: bool = False,
     y_in_place: bool = False,
+    out_gamma: Array | None = None,
+    out_beta: Array | None = None,
 ) -> NormalizationGradients:
     """The gradients of x, gamma and beta, and of the residual, if there was one.
 
     With `relu`, where it was zero is found from x: y need not be kept. After a residual it must be
     given. `fixed` says that mean and var were not computed from x. With `in_place`, the gradient
-    of x may be written over gy, with `y_in_place` that of the residual over y.
+    of x may be written over gy, with `y_in_place` that of the residual over y. Gradients of gamma
+    and beta are written to `out_gamma` and `out_beta`, if given.
     """
     check_rows("x", x)
     check_array("gy", gy, x.shape)
@@ -215,8 +218,11 @@ def batch_normalization_backward(
         check_writable("gy", gy, x=x)
     if y is not None and y_in_place:
         check_writable("y", y, x=x, gy=gy)
+    _check_vector("out_gamma", out_gamma, x.shape[1], x=x, gy=gy)
+    _check_vector("out_beta", out_beta, x.shape[1], x=x, gy=gy)
     return _implementation.batch_normalization_backward(
-        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place, y_in_place
+        *(x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place, y_in_place),
+        *(out_gamma, out_beta),
     )
 
 
@@ -314,10 +320,18 @@ def add(x: Array, y: Array) -> Array:
     return _implementation.add(x, y)
 
 
-def channel_sums(gy: Array) -> Array:
-    """The sum over all but the channels (C,): the gradient of a bias."""
+def channel_sums(gy: Array, out: Array | None = None) -> Array:
+    """The sum over all but the channels (C,), written to `out` if given: the gradient of a bias."""
     check_rows("gy", gy)
-    return _implementation.channel_sums(gy)
+    _check_vector("out", out, gy.shape[1], gy=gy)
+    return _implementation.channel_sums(gy, out)
+
+
+def _check_vector(name: str, out: Array | None, c: int, **inputs: Array) -> None:
+    """A place, if given, for one number a channel."""
+    if out is not None:
+        check_flat(c, **{name: out})
+        check_writable(name, out, **inputs)
 
 
 def softmax_cross_entropy(
@@ -355,15 +369,6 @@ def momentum_sgd(
     _implementation.momentum_sgd(
         parameters, gradients, velocity, segments, learning_rate, momentum, nesterov
     )
-
-
-def store(gradient: Array, out: Array | None) -> Array:
-    """The gradient itself, or `out` with the gradient copied to it: for small gradients."""
-    if out is None:
-        return gradient
-    check_array("out", out, gradient.shape)
-    np.copyto(out, gradient)
-    return out
 
 
 def encode_half(x: Array, factor: float, out: Array) -> None:

@@ -37,9 +37,9 @@ def add(x: Array, y: Array) -> Array:
     return from_rows(total, x.shape)
 
 
-def channel_sums(gy: Array) -> Array:
+def channel_sums(gy: Array, out: Array | None = None) -> Array:
     """The sum over all but the channels (C,): the gradient of a bias."""
     rows = as_rows(gy)
-    sums = np.empty(rows.shape[1], np.float32)
+    sums = np.empty(rows.shape[1], np.float32) if out is None else out
     _channel_sums(*rows.shape, rows, sums)
     return sums

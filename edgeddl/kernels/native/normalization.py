@@ -71,13 +71,16 @@ def batch_normalization_backward(
     fixed: bool,
     in_place: bool,
     y_in_place: bool,
+    out_gamma: Array | None,
+    out_beta: Array | None,
 ) -> NormalizationGradients:
     """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows; ggamma, gbeta, g."""
     rows, gy_rows = as_rows(x), as_rows(gy)
     gx = gy_rows if in_place else np.empty_like(rows)
     y_rows = None if y is None else as_rows(y)
     g = y_rows if y is None or y_in_place else np.empty_like(rows)
-    ggamma, gbeta = _two_vectors(rows)
+    ggamma = np.empty(rows.shape[1], np.float32) if out_gamma is None else out_gamma
+    gbeta = np.empty(rows.shape[1], np.float32) if out_beta is None else out_beta
     vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
     _backward(*rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta)
     residual = None if g is None else from_rows(g, x.shape)
