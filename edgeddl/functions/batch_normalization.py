@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.functions.node import Array, Node, array_of, foreign, left_to_chainer, stock
 from edgeddl.kernels.moments import Running
 
 Axis = int | tuple[int, ...] | None
@@ -161,7 +161,8 @@ def batch_normalization(
             axis=axis,
         )
         return _stock_relu(y, relu, residual)
-    if x.size == x.shape[1]:
+    images = array_of(x)
+    if images.size == images.shape[1]:
         warnings.warn(
             "with a single number a channel, normalisation gives always beta", stacklevel=2
         )
@@ -240,8 +241,9 @@ def needs_gradient(*statistics: Any) -> str | None:
 
 def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, residual: Any) -> str | None:
     axes = (axis,) if isinstance(axis, int) else axis
-    if x.ndim not in (2, 4) or gamma.ndim != 1:
-        return f"{x.ndim}-dimensional input and {gamma.ndim}-dimensional gamma"
-    if axes is not None and tuple(axes) != (0, 2, 3)[: x.ndim - 1]:
+    dimensions, of_gamma = array_of(x).ndim, array_of(gamma).ndim
+    if dimensions not in (2, 4) or of_gamma != 1:
+        return f"{dimensions}-dimensional input and {of_gamma}-dimensional gamma"
+    if axes is not None and tuple(axes) != (0, 2, 3)[: dimensions - 1]:
         return f"axis={axis}"
     return foreign(x, gamma, beta, residual)

@@ -10,10 +10,11 @@ from edgeddl import functions
 from edgeddl.chainer_compat import L
 from edgeddl.kernels.layout import kernel_order
 from edgeddl.links.batch_normalization import BatchNormalization
+from edgeddl.links.direct_call import DirectCall
 from edgeddl.links.initializers import weights
 
 
-class Convolution2D(L.Convolution2D):
+class Convolution2D(DirectCall, L.Convolution2D):
     """Chainer's link with edgeddl's function; W lies in memory as the kernels want it.
 
     Without `initialW`, weights are drawn from `rng`, if given, by He's rule.
