@@ -26,7 +26,7 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
         while waiting:
             function = waiting.take()
             for node in _propagate(function, gradients, hooks):
-                waiting.add(node.creator_node)
+                waiting.add(node._creator_node)
             function.unchain()
             function._retained_output_data = None
     return gradients
@@ -56,16 +56,16 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     """Turn the gradients of a function's outputs to those of its inputs; which have one now?"""
     outputs = [output() for output in function.outputs]
     found = [gradients.pop(output, None) for output in outputs]
-    inputs = function.inputs
-    indexes = tuple([index for index, node in enumerate(inputs) if node.requires_grad])
+    inputs, so_far = function.inputs, {}
+    indexes = tuple([index for index, node in enumerate(inputs) if node._requires_grad])
+    for index in indexes:
+        if inputs[index] in gradients:
+            so_far[index] = gradients.pop(inputs[index])
     if not indexes:
         return []
     in_data = tuple([node.data for node in inputs]) if hooks else ()
     for hook in hooks:
         hook.backward_preprocess(function, in_data, tuple(found))
-    so_far = {
-        index: gradients.pop(inputs[index]) for index in indexes if inputs[index] in gradients
-    }
     if isinstance(function, Node):
         if not function.needs_output:  # those that it went to are done
             outputs[0]._data = None  # its shape stays

@@ -75,7 +75,9 @@ class BatchNormalization(Node):
 
     def keep(self, arrays: tuple[Array, ...]) -> None:
         super().keep(arrays)
-        self._chain = 1 + max((source._chain for source in self.sources.values()), default=0)
+        self._chain = 1
+        for source in self.sources.values():
+            self._chain = max(self._chain, 1 + source._chain)
         self.recomputable = self._chain <= LONGEST_CHAIN
 
     def output_again(self) -> Array:
@@ -112,7 +114,7 @@ class BatchNormalization(Node):
         super().unchain()
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
+        x, gamma, beta = self.retained_input(0), self.retained_input(1), self.retained_input(2)
         assert self.statistics is not None
         y = self.output_again() if self.needs_output else None
         out_gamma = self.view_for(1) if 1 in wanted else None

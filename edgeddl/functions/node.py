@@ -60,29 +60,36 @@ class Node(chainer.FunctionNode):
         if setting("debug"):
             return super().apply(inputs)
         hooks = chainer.get_function_hooks().values()
-        variables = [x if isinstance(x, Variable) else chainer.as_variable(x) for x in inputs]
-        arrays = tuple([x._data[0] for x in variables])
+        nodes, arrays, requires_grad = [], [], False
+        for value in inputs:
+            variable = value if isinstance(value, Variable) else chainer.as_variable(value)
+            nodes.append(variable._node)
+            arrays.append(variable._data[0])
+            requires_grad = requires_grad or variable._requires_grad
+        in_data = tuple(arrays)
         self._input_indexes_to_retain = self._output_indexes_to_retain = None
         for hook in hooks:
-            hook.forward_preprocess(self, arrays)
-        (array,) = self.forward(arrays)
+            hook.forward_preprocess(self, in_data)
+        (array,) = self.forward(in_data)
         for hook in hooks:
-            hook.forward_postprocess(self, arrays)
-        output = _make_variable(array, True in [x._requires_grad for x in variables])
+            hook.forward_postprocess(self, in_data)
+        output = _make_variable(array, requires_grad)
         if setting("enable_backprop"):
-            self._join_graph([x._node for x in variables], arrays, output._node)
+            self._join_graph(tuple(nodes), output._node)
+            self.keep(in_data)
             if self._output_indexes_to_retain:
                 output.retain_data()
                 self._retained_output_data = (array,)
         return (output,)
 
-    def _join_graph(self, inputs: list[Any], arrays: tuple[Array, ...], output: Any) -> None:
-        self.rank = max([node._rank for node in inputs])
-        self.inputs = tuple(inputs)
-        self.outputs = (weakref.ref(output),)
+    def _join_graph(self, inputs: tuple[Any, ...], output: Any) -> None:
+        rank = 0
+        for node in inputs:
+            if node._rank > rank:
+                rank = node._rank
+        self.rank, self.inputs, self.outputs = rank, inputs, (weakref.ref(output),)
         self._output_count = 1
-        output._creator_node, output._rank = self, self.rank + 1
-        self.keep(arrays)
+        output._creator_node, output._rank = self, rank + 1
 
     def keep(self, arrays: tuple[Array, ...]) -> None:
         """Keep the inputs that backward needs, but for those that can be computed again."""
@@ -119,14 +126,14 @@ class Node(chainer.FunctionNode):
     ) -> list[Array | None]:
         """The gradients of these inputs, added to those found so far."""
         self.so_far = so_far
-        gradients = self.gradients(set(indexes), gy)
-        return [self._total(index, gradients[index]) for index in indexes]
-
-    def _total(self, index: int, gradient: Array | None) -> Array | None:
-        before = self.so_far.pop(index, None)
-        if gradient is None or before is None:
-            return before if gradient is None else gradient
-        return gradient + before
+        gradients, totals = self.gradients(set(indexes), gy), []
+        for index in indexes:
+            gradient, before = gradients[index], so_far.pop(index, None)
+            if gradient is None or before is None:
+                totals.append(before if gradient is None else gradient)
+            else:
+                totals.append(gradient + before)
+        return totals
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         """A gradient for each input whose index is wanted; of the others, nothing counts.
@@ -153,7 +160,7 @@ class Node(chainer.FunctionNode):
 
     def retained_input(self, index: int) -> Array:
         """The array of a retained input."""
-        array = self.inputs[index].data
+        array = self.inputs[index]._data
         return self.sources[index].output_again() if array is None else array
 
     def output_again(self) -> Array:
@@ -195,6 +202,8 @@ def setting(name: str) -> Any:
 
 def pair(value: Pair) -> tuple[int, int]:
     """One number for both directions, or one for each, as Chainer takes them."""
+    if type(value) is tuple and len(value) == 2:
+        return value
     first, second = value if hasattr(value, "__getitem__") else (value, value)  # type: ignore
     return first, second
 
@@ -224,7 +233,9 @@ def foreign(*inputs: Any) -> str | None:
     for value in inputs:
         if value is None:
             continue
-        array = array_of(value)
+        array = value._data[0] if isinstance(value, Variable) else value
+        if type(array) is np.ndarray and array.dtype is _FLOAT32:
+            continue
         if not isinstance(array, np.ndarray):
             return f"arrays of {type(array).__module__}"
         if array.dtype != _FLOAT32:

@@ -23,8 +23,8 @@ _current = _Current()
 
 
 @contextmanager
-def guarded_by(gate: Gate) -> Iterator[None]:
-    """Within the block, inputs of this thread's functions pass this gate."""
+def guarded_by(gate: Gate | None) -> Iterator[None]:
+    """Within the block, inputs of this thread's functions pass this gate, if there is one."""
     previous, _current.gate = _current.gate, gate
     try:
         yield

@@ -106,16 +106,24 @@ def convolution_weight_gradient(
 ) -> Array:
     """gW (K, C/groups, kh, kw), written to `out` if given: fastest if that is in kernel order."""
     check_images("x", x)
-    n, c, h, w = x.shape
-    out_size = window.output_size(h, w)
-    if not (is_plain(gy) and gy.shape[:1] + gy.shape[2:] == (n, *out_size)):
-        check_array("gy", gy, (n, None, *out_size))
-    check_groups(groups, c, gy.shape[1])
+    if not is_plain(gy):
+        check_array("gy", gy, (len(x), None, *window.output_size(*x.shape[2:])))
+    gW_shape = _weight_shape(x.shape, gy.shape, window, groups)
     if out is not None:
-        check_array("out", out, (gy.shape[1], c // groups, window.kh, window.kw))
+        check_array("out", out, gW_shape)
         check_writable("out", out, x=x, gy=gy)
     _check_prologue(before, x)
     return _implementation.convolution_weight_gradient(x, gy, window, groups, out, before)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _weight_shape(
+    x_shape: Shape4, gy_shape: tuple[int, ...], window: Window, groups: int
+) -> Shape4:
+    n, c, h, w = x_shape
+    check_shape("gy", gy_shape, (n, None, *window.output_size(h, w)))
+    check_groups(groups, c, gy_shape[1])
+    return gy_shape[1], c // groups, window.kh, window.kw
 
 
 def convolution_input_gradient(
@@ -153,7 +161,8 @@ def batch_normalization_scale(
     gamma: Array, beta: Array, mean: Array, var: Array, eps: float
 ) -> Prologue:
     """The normalisation as x * scale + shift, for a convolution to apply it as it reads x."""
-    check_array("gamma", gamma, (None,))
+    if not (is_plain(gamma) and gamma.ndim == 1):
+        check_array("gamma", gamma, (None,))
     check_channels(len(gamma), beta=beta, mean=mean, var=var)
     return _implementation.batch_normalization_scale(gamma, beta, mean, var, eps)
 

@@ -36,11 +36,19 @@ def as_nhwc(x: Array) -> Array:
     return _in_memory_order(x, (0, 2, 3, 1))
 
 
+def as_channels_last(x: Array) -> Array:
+    """(N, C, H, W) as as_nhwc does, or (N, C), C-contiguous."""
+    return _in_memory_order(x, (0, 2, 3, 1) if x.ndim == 4 else (0, 1))
+
+
+def from_channels_last(x: Array) -> Array:
+    """The inverse of as_channels_last: a view."""
+    return x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
+
+
 def as_rows(x: Array) -> Array:
     """(N, C, H, W) or (N, C) as a matrix with a column for each channel."""
-    if x.ndim == 2:
-        return _in_memory_order(x, (0, 1))
-    return as_nhwc(x).reshape(-1, x.shape[1])
+    return as_channels_last(x).reshape(-1, x.shape[1])
 
 
 def from_rows(rows: Array, shape: tuple[int, ...]) -> Array:
@@ -51,9 +59,14 @@ def from_rows(rows: Array, shape: tuple[int, ...]) -> Array:
     return rows.reshape(n, h, w, c).transpose(0, 3, 1, 2)
 
 
+def as_hwck(W: Array) -> Array:
+    """(K, C, kh, kw) as a C-contiguous (kh, kw, C, K) array: a view if W is in kernel order."""
+    return _in_memory_order(W, (2, 3, 1, 0))
+
+
 def as_matrix(W: Array) -> Array:
-    """(K, C, kh, kw) as a C-contiguous matrix (kh*kw*C, K): a view if W is in kernel order."""
-    return _in_memory_order(W, (2, 3, 1, 0)).reshape(-1, W.shape[0])
+    """(K, C, kh, kw) as a matrix (kh*kw*C, K)."""
+    return as_hwck(W).reshape(-1, W.shape[0])
 
 
 def kernel_order(W: Array) -> Array:
