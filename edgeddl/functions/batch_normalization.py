@@ -150,7 +150,7 @@ def batch_normalization(
 
     Then, beyond Chainer's: its ReLU, or the ReLU of its sum with a residual.
     """
-    reason = not_covered(x, gamma, beta, axis, residual) or foreign(running_mean, running_var)
+    reason = not_covered(x, gamma, beta, axis, residual, running_mean, running_var)
     if left_to_chainer("batch_normalization", reason):
         y = stock.batch_normalization(
             x,
@@ -241,11 +241,12 @@ def needs_gradient(*statistics: Any) -> str | None:
     return "gradients of mean and variance" if variables else foreign(*statistics)
 
 
-def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, residual: Any) -> str | None:
+def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, *others: Any) -> str | None:
+    """Why the kernels cannot take these, if they cannot; others may be None."""
     axes = (axis,) if isinstance(axis, int) else axis
     dimensions, of_gamma = array_of(x).ndim, array_of(gamma).ndim
     if dimensions not in (2, 4) or of_gamma != 1:
         return f"{dimensions}-dimensional input and {of_gamma}-dimensional gamma"
     if axes is not None and tuple(axes) != (0, 2, 3)[: dimensions - 1]:
         return f"axis={axis}"
-    return foreign(x, gamma, beta, residual)
+    return foreign(x, gamma, beta, *others)

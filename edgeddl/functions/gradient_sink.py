@@ -26,22 +26,19 @@ class GradientSink(Protocol):
 
 
 class _Current(threading.local):
+    """Who collects the gradients of this thread's backward passes, if anybody does."""
+
     sink: GradientSink | None = None
 
 
-_current = _Current()
+current = _Current()
 
 
 @contextmanager
 def collecting(sink: GradientSink) -> Iterator[None]:
     """Within the block, this thread's backward passes write parameter gradients to the sink."""
-    previous, _current.sink = _current.sink, sink
+    previous, current.sink = current.sink, sink
     try:
         yield
     finally:
-        _current.sink = previous
-
-
-def current_sink() -> GradientSink | None:
-    """Who collects the gradients of this thread's backward passes, if anybody does."""
-    return _current.sink
+        current.sink = previous

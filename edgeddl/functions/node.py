@@ -17,7 +17,7 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
-from edgeddl.functions.gradient_sink import current_sink
+from edgeddl.functions import gradient_sink
 from edgeddl.functions.parameter_gate import pass_gate
 
 Array = np.ndarray
@@ -144,13 +144,13 @@ class Node(chainer.FunctionNode):
 
     def view_for(self, index: int) -> Array | None:
         """Where the sink wants the gradient of this input; None if it is to be a new array."""
-        sink, parameter = current_sink(), self.inputs[index]._variable()
+        sink, parameter = gradient_sink.current.sink, self.inputs[index]._variable()
         return None if sink is None or parameter is None else sink.view_for(parameter)
 
     def ready(self, index: int, view: Array | None) -> None:
         """Tell the sink that the view it gave for this input, if it did, holds the gradient."""
         if view is not None:
-            sink = current_sink()
+            sink = gradient_sink.current.sink
             assert sink is not None
             sink.ready(self.inputs[index]._variable())
 

@@ -18,7 +18,7 @@ from edgeddl.functions.batch_normalization import (
     running_statistics,
 )
 from edgeddl.functions.convolution_2d import Convolution2D, convolution_2d
-from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, foreign, pair
+from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, pair
 from edgeddl.kernels.moments import Running
 
 
@@ -88,8 +88,7 @@ def normalized_convolution_2d(
     decay: float = 0.9,
 ) -> Any:
     """convolution_2d(batch_normalization_relu(x, ...), W, ...), in one."""
-    others = foreign(W, running_mean, running_var)
-    if CHAINER_ASKED or not_covered(x, gamma, beta, None, None) or others:
+    if CHAINER_ASKED or not_covered(x, gamma, beta, None, W, running_mean, running_var):
         y = batch_normalization(
             x,
             gamma,
@@ -122,7 +121,7 @@ def fixed_normalized_convolution_2d(
     eps: float = 2e-5,
 ) -> Any:
     """The same with given statistics, which get no gradient."""
-    reason = not_covered(x, gamma, beta, None, None) or needs_gradient(mean, var) or foreign(W)
+    reason = not_covered(x, gamma, beta, None, W) or needs_gradient(mean, var)
     if CHAINER_ASKED or reason:
         y = fixed_batch_normalization(x, gamma, beta, mean, var, eps, relu=True)
         return convolution_2d(y, W, None, stride, pad, dilate=dilate, groups=groups)

@@ -339,7 +339,7 @@ def channel_sums(gy: Array, out: Array | None = None) -> Array:
 def _check_vector(name: str, out: Array | None, c: int, **inputs: Array) -> None:
     """A place, if given, for one number a channel."""
     if out is not None:
-        check_flat(c, **{name: out})
+        check_contiguous((c,), **{name: out})
         check_writable(name, out, **inputs)
 
 
