@@ -54,13 +54,16 @@ class _Waiting:
 
 def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     """Turn the gradients of a function's outputs to those of its inputs; which have one now?"""
-    outputs = [output() for output in function.outputs]
-    found = [gradients.pop(output, None) for output in outputs]
-    inputs, so_far = function.inputs, {}
-    indexes = tuple([index for index, node in enumerate(inputs) if node._requires_grad])
-    for index in indexes:
-        if inputs[index] in gradients:
-            so_far[index] = gradients.pop(inputs[index])
+    outputs, found = [], []
+    for reference in function.outputs:
+        outputs.append(reference())
+        found.append(gradients.pop(outputs[-1], None))
+    inputs, indexes, so_far = function.inputs, [], {}
+    for index, node in enumerate(inputs):
+        if node._requires_grad:
+            indexes.append(index)
+            if node in gradients:
+                so_far[index] = gradients.pop(node)
     if not indexes:
         return []
     in_data = tuple([node.data for node in inputs]) if hooks else ()
@@ -73,7 +76,7 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
         assert gy is not None  # of its only output: else it would not wait
         totals = function.accumulate(indexes, gy, so_far)
     else:
-        totals = _accumulate_by_chainer(function, indexes, found, so_far)
+        totals = _accumulate_by_chainer(function, tuple(indexes), found, so_far)
     for hook in hooks:
         hook.backward_postprocess(function, in_data, tuple(found))
     reached = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,7 +122,7 @@ class Node(chainer.FunctionNode):
         return tuple(None if total is None else chainer.as_variable(total) for total in totals)
 
     def accumulate(
-        self, indexes: tuple[int, ...], gy: Array, so_far: dict[int, Array]
+        self, indexes: Sequence[int], gy: Array, so_far: dict[int, Array]
     ) -> list[Array | None]:
         """The gradients of these inputs, added to those found so far."""
         self.so_far = so_far

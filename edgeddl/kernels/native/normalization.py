@@ -23,17 +23,13 @@ def batch_normalization_statistics(x: Array, running: Running | None = None) -> 
     if running is None:
         _statistics(rows, c, images, mean, var, 0.0, None, None)
         return Moments(mean, var)
-    averages = _contiguous(running)
-    _statistics(rows, c, images, mean, var, running.decay, averages.mean, averages.var)
-    if averages is not running:
-        running.mean[...], running.var[...] = averages.mean, averages.var
+    average, variance = np.ascontiguousarray(running.mean), np.ascontiguousarray(running.var)
+    _statistics(rows, c, images, mean, var, running.decay, average, variance)
+    if average is not running.mean:
+        running.mean[...] = average
+    if variance is not running.var:
+        running.var[...] = variance
     return Moments(mean, var)
-
-
-def _contiguous(running: Running) -> Running:
-    if running.mean.flags.c_contiguous and running.var.flags.c_contiguous:
-        return running
-    return Running(running.mean.copy(), running.var.copy(), running.decay)
 
 
 def batch_normalization_scale(
