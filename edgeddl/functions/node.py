@@ -17,8 +17,7 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
-from edgeddl.functions import gradient_sink
-from edgeddl.functions.parameter_gate import pass_gate
+from edgeddl.functions import gradient_sink, parameter_gate
 
 Array = np.ndarray
 Pair = int | tuple[int, int]
@@ -56,7 +55,9 @@ class Node(chainer.FunctionNode):
         empty, and what counts is how much code there is to be fetched. The debug mode is left to
         Chainer's.
         """
-        pass_gate(inputs)
+        gate = parameter_gate.current.gate
+        if gate is not None:
+            gate(inputs)
         if setting("debug"):
             return super().apply(inputs)
         hooks = chainer.get_function_hooks().values()

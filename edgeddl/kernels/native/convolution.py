@@ -42,9 +42,9 @@ def _shape(x_shape: tuple[int, ...], k: int, window: Window, groups: int) -> tup
 
 _NO_VECTORS = None, None
 
-_forward = load().function("convolution_forward", "spvvpvp")
-_weight_gradient = load().function("convolution_weight_gradient", "spvvpp")
-_input_gradient = load().function("convolution_input_gradient", "spppp")
+_forward = load().function("convolution_forward", "spvvpvw")
+_weight_gradient = load().function("convolution_weight_gradient", "spvvpw")
+_input_gradient = load().function("convolution_input_gradient", "spppw")
 
 
 def convolution_forward(

@@ -68,9 +68,16 @@ class _Vector:
             return np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p)  # kept alive by it
 
 
+class _Result:
+    """An argument that is a contiguous NumPy array to be written: no Python need look at it."""
+
+    from_param = _NoBytes.from_buffer
+
+
 _TYPES: dict[str, Any] = {
     "p": _Memory,
     "v": _Vector,
+    "w": _Result,
     "s": ctypes.c_void_p,
     "i": ctypes.c_int,
     "l": ctypes.c_long,
@@ -91,7 +98,8 @@ class Library:
         """The C function edgeddl_<name>, which returns whether it had memory enough.
 
         `arguments` has a letter for each: p a contiguous array or None, v any array to be read or
-        None, s a structure by reference, i int, l long, f float, d double.
+        None, w a contiguous array to be written, s a structure by reference, i int, l long,
+        f float, d double.
         """
         try:
             function: Any = self.handle[f"edgeddl_{name}"]

@@ -9,10 +9,10 @@ from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.prologue import Prologue
 
-_statistics = load().function("batch_normalization_statistics", "llpppdpp")
-_scale = load().function("batch_normalization_scale", "lvvvvdpp")
-_inference = load().function("batch_normalization_inference", "llpvvvvdipp")
-_backward = load().function("batch_normalization_backward", "llpppvvvvdiipppp")
+_statistics = load().function("batch_normalization_statistics", "llpwwdpp")
+_scale = load().function("batch_normalization_scale", "lvvvvdww")
+_inference = load().function("batch_normalization_inference", "llpvvvvdipw")
+_backward = load().function("batch_normalization_backward", "llpppvvvvdiipwww")
 
 
 def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
