@@ -203,7 +203,7 @@ def setting(name: str) -> Any:
 
 def pair(value: Pair) -> tuple[int, int]:
     """One number for both directions, or one for each, as Chainer takes them."""
-    if type(value) is tuple and len(value) == 2:
+    if type(value) is tuple and len(value) == 2:  # as links have them
         return value
     first, second = value if hasattr(value, "__getitem__") else (value, value)  # type: ignore
     return first, second
@@ -235,7 +235,7 @@ def foreign(*inputs: Any) -> str | None:
         if value is None:
             continue
         array = value._data[0] if isinstance(value, Variable) else value
-        if type(array) is np.ndarray and array.dtype is _FLOAT32:
+        if type(array) is np.ndarray and array.dtype is _FLOAT32:  # as they mostly are
             continue
         if not isinstance(array, np.ndarray):
             return f"arrays of {type(array).__module__}"

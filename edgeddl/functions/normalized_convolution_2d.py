@@ -57,9 +57,9 @@ class NormalizedConvolution2D(Convolution2D):
             self.ready(1, out)
         if wanted == {1}:
             return None, gW, None, None
-        g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
         out_gamma = self.view_for(2) if 2 in wanted else None
         out_beta = self.view_for(3) if 3 in wanted else None
+        g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
         found = kernels.batch_normalization_backward(
             *(x, g, gamma, beta, *self.statistics, self.eps, True),
             fixed=self.fixed,
