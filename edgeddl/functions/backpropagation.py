@@ -23,8 +23,8 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
     waiting = _Waiting(loss.creator_node)
     hooks = chainer.get_function_hooks().values()
     with chainer.using_config("enable_backprop", False):
-        while waiting:
-            function = waiting.take()
+        while waiting.heap:
+            function = heapq.heappop(waiting.heap)[2]
             for node in _propagate(function, gradients, hooks):
                 waiting.add(node._creator_node)
             function.unchain()
@@ -36,20 +36,14 @@ class _Waiting:
     """Functions whose output has a gradient; what forward called last comes first."""
 
     def __init__(self, function: Any) -> None:
-        self._heap: list[tuple[int, int, Any]] = []
+        self.heap: list[tuple[int, int, Any]] = []
         self._seen: set[Any] = set()
         self.add(function)
 
-    def __bool__(self) -> bool:
-        return bool(self._heap)
-
     def add(self, function: Any) -> None:
         if function is not None and function not in self._seen:
-            heapq.heappush(self._heap, (-function.rank, len(self._seen), function))
+            heapq.heappush(self.heap, (-function.rank, len(self._seen), function))
             self._seen.add(function)
-
-    def take(self) -> Any:
-        return heapq.heappop(self._heap)[2]
 
 
 def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:

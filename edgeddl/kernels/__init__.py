@@ -69,7 +69,8 @@ def convolution_forward(
     _check_weights(W, x.shape, window, groups)
     if b is not None:
         check_channels(len(W), b=b)
-    _check_prologue(before, x)
+    if before is not None:
+        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
     return _implementation.convolution_forward(x, W, b, window, groups, before)
 
 
@@ -91,11 +92,6 @@ def _convolved_shape(
     return n, k, *window.output_size(h, w)
 
 
-def _check_prologue(before: Prologue | None, x: Array) -> None:
-    if before is not None:
-        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
-
-
 def convolution_weight_gradient(
     x: Array,
     gy: Array,
@@ -112,7 +108,8 @@ def convolution_weight_gradient(
     if out is not None:
         check_array("out", out, gW_shape)
         check_writable("out", out, x=x, gy=gy)
-    _check_prologue(before, x)
+    if before is not None:
+        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
     return _implementation.convolution_weight_gradient(x, gy, window, groups, out, before)
 
 
