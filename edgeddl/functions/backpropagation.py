@@ -23,10 +23,10 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
     waiting = _Waiting(loss.creator_node)
     hooks = chainer.get_function_hooks().values()
     with chainer.using_config("enable_backprop", False):
-        while waiting:
-            function = waiting.take()
+        while waiting.heap:
+            function = heapq.heappop(waiting.heap)[2]
             for node in _propagate(function, gradients, hooks):
-                waiting.add(node.creator_node)
+                waiting.add(node._creator_node)
             function.unchain()
             function._retained_output_data = None
     return gradients
@@ -36,36 +36,33 @@ class _Waiting:
     """Functions whose output has a gradient; what forward called last comes first."""
 
     def __init__(self, function: Any) -> None:
-        self._heap: list[tuple[int, int, Any]] = []
+        self.heap: list[tuple[int, int, Any]] = []
         self._seen: set[Any] = set()
         self.add(function)
 
-    def __bool__(self) -> bool:
-        return bool(self._heap)
-
     def add(self, function: Any) -> None:
         if function is not None and function not in self._seen:
-            heapq.heappush(self._heap, (-function.rank, len(self._seen), function))
+            heapq.heappush(self.heap, (-function.rank, len(self._seen), function))
             self._seen.add(function)
-
-    def take(self) -> Any:
-        return heapq.heappop(self._heap)[2]
 
 
 def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     """Turn the gradients of a function's outputs to those of its inputs; which have one now?"""
-    outputs = [output() for output in function.outputs]
-    found = [gradients.pop(output, None) for output in outputs]
-    inputs = function.inputs
-    indexes = tuple([index for index, node in enumerate(inputs) if node.requires_grad])
+    outputs, found = [], []
+    for reference in function.outputs:
+        outputs.append(reference())
+        found.append(gradients.pop(outputs[-1], None))
+    inputs, indexes, so_far = function.inputs, [], {}
+    for index, node in enumerate(inputs):
+        if node._requires_grad:
+            indexes.append(index)
+            if node in gradients:
+                so_far[index] = gradients.pop(node)
     if not indexes:
         return []
     in_data = tuple([node.data for node in inputs]) if hooks else ()
     for hook in hooks:
         hook.backward_preprocess(function, in_data, tuple(found))
-    so_far = {
-        index: gradients.pop(inputs[index]) for index in indexes if inputs[index] in gradients
-    }
     if isinstance(function, Node):
         if not function.needs_output:  # those that it went to are done
             outputs[0]._data = None  # its shape stays
@@ -73,7 +70,7 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
         assert gy is not None  # of its only output: else it would not wait
         totals = function.accumulate(indexes, gy, so_far)
     else:
-        totals = _accumulate_by_chainer(function, indexes, found, so_far)
+        totals = _accumulate_by_chainer(function, tuple(indexes), found, so_far)
     for hook in hooks:
         hook.backward_postprocess(function, in_data, tuple(found))
     reached = []

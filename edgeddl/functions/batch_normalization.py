@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.functions.node import Array, Node, array_of, foreign, left_to_chainer, stock
 from edgeddl.kernels.moments import Running
 
 Axis = int | tuple[int, ...] | None
@@ -75,7 +75,9 @@ class BatchNormalization(Node):
 
     def keep(self, arrays: tuple[Array, ...]) -> None:
         super().keep(arrays)
-        self._chain = 1 + max((source._chain for source in self.sources.values()), default=0)
+        self._chain = 1
+        for source in self.sources.values():
+            self._chain = max(self._chain, 1 + source._chain)
         self.recomputable = self._chain <= LONGEST_CHAIN
 
     def output_again(self) -> Array:
@@ -112,18 +114,23 @@ class BatchNormalization(Node):
         super().unchain()
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
-        x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
+        x, gamma, beta = self.retained_input(0), self.retained_input(1), self.retained_input(2)
         assert self.statistics is not None
         y = self.output_again() if self.needs_output else None
+        out_gamma = self.view_for(1) if 1 in wanted else None
+        out_beta = self.view_for(2) if 2 in wanted else None
         found = kernels.batch_normalization_backward(
             *(x, gy, gamma, beta, *self.statistics, self.eps, self.relu),
             y=y,
             fixed=self.fixed,
             y_in_place=self._recomputed,
+            out_gamma=out_gamma,
+            out_beta=out_beta,
         )
         self._drop_output()
-        parameters = self.small_gradients(wanted, {1: found.gamma, 2: found.beta})
-        return (found.x, *parameters, found.residual)[: len(self.inputs)]
+        self.ready(1, out_gamma)
+        self.ready(2, out_beta)
+        return found[: len(self.inputs)]
 
 
 def batch_normalization(
@@ -143,7 +150,7 @@ def batch_normalization(
 
     Then, beyond Chainer's: its ReLU, or the ReLU of its sum with a residual.
     """
-    reason = not_covered(x, gamma, beta, axis, residual) or foreign(running_mean, running_var)
+    reason = not_covered(x, gamma, beta, axis, residual, running_mean, running_var)
     if left_to_chainer("batch_normalization", reason):
         y = stock.batch_normalization(
             x,
@@ -156,7 +163,8 @@ def batch_normalization(
             axis=axis,
         )
         return _stock_relu(y, relu, residual)
-    if x.size == x.shape[1]:
+    images = array_of(x)
+    if images.size == images.shape[1]:
         warnings.warn(
             "with a single number a channel, normalisation gives always beta", stacklevel=2
         )
@@ -233,10 +241,12 @@ def needs_gradient(*statistics: Any) -> str | None:
     return "gradients of mean and variance" if variables else foreign(*statistics)
 
 
-def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, residual: Any) -> str | None:
+def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, *others: Any) -> str | None:
+    """Why the kernels cannot take these, if they cannot; others may be None."""
     axes = (axis,) if isinstance(axis, int) else axis
-    if x.ndim not in (2, 4) or gamma.ndim != 1:
-        return f"{x.ndim}-dimensional input and {gamma.ndim}-dimensional gamma"
-    if axes is not None and tuple(axes) != (0, 2, 3)[: x.ndim - 1]:
+    dimensions, of_gamma = array_of(x).ndim, array_of(gamma).ndim
+    if dimensions not in (2, 4) or of_gamma != 1:
+        return f"{dimensions}-dimensional input and {of_gamma}-dimensional gamma"
+    if axes is not None and tuple(axes) != (0, 2, 3)[: dimensions - 1]:
         return f"axis={axis}"
-    return foreign(x, gamma, beta, residual)
+    return foreign(x, gamma, beta, *others)

@@ -41,13 +41,13 @@ class Convolution2D(Node):
         window, groups, gx, gW, gb = self.window(W), self.groups, None, None, None
         if 1 in wanted:
             x = self.retained_input(0)
-            gW = self.parameter_gradient(
-                1, lambda out: kernels.convolution_weight_gradient(x, gy, window, groups, out)
-            )
+            out = self.view_for(1)
+            gW = kernels.convolution_weight_gradient(x, gy, window, groups, out)
+            self.ready(1, out)
         if 2 in wanted:
-            gb = self.parameter_gradient(
-                2, lambda out: kernels.store(kernels.channel_sums(gy), out)
-            )
+            out = self.view_for(2)
+            gb = kernels.channel_sums(gy, out)
+            self.ready(2, out)
         if 0 in wanted:
             gx = kernels.convolution_input_gradient(
                 gy, W, self.inputs[0].shape, window, groups, self.so_far.pop(0, None)

@@ -8,7 +8,7 @@ flat bucket that is sent to the other ranks while backward goes on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -26,32 +26,19 @@ class GradientSink(Protocol):
 
 
 class _Current(threading.local):
+    """Who collects the gradients of this thread's backward passes, if anybody does."""
+
     sink: GradientSink | None = None
 
 
-_current = _Current()
+current = _Current()
 
 
 @contextmanager
 def collecting(sink: GradientSink) -> Iterator[None]:
     """Within the block, this thread's backward passes write parameter gradients to the sink."""
-    previous, _current.sink = _current.sink, sink
+    previous, current.sink = current.sink, sink
     try:
         yield
     finally:
-        _current.sink = previous
-
-
-def produce_gradient(
-    parameter: Any, compute: Callable[[np.ndarray | None], np.ndarray]
-) -> np.ndarray:
-    """Have `compute(out)` write a parameter's gradient into the sink's view; returns what it wrote.
-
-    `compute(None)` allocates its own result: nobody collects, or the sink knows no such parameter.
-    """
-    sink = _current.sink
-    view = None if sink is None or parameter is None else sink.view_for(parameter)
-    gradient = compute(view)
-    if sink is not None and view is not None:
-        sink.ready(parameter)
-    return gradient
+        current.sink = previous

@@ -22,11 +22,13 @@ class Linear(Node):
         x, W = self.retained()
         gx, gW, gb = None, None, None
         if 1 in wanted:
-            gW = self.parameter_gradient(1, lambda out: kernels.linear_weight_gradient(x, gy, out))
+            out = self.view_for(1)
+            gW = kernels.linear_weight_gradient(x, gy, out)
+            self.ready(1, out)
         if 2 in wanted:
-            gb = self.parameter_gradient(
-                2, lambda out: kernels.store(kernels.channel_sums(gy), out)
-            )
+            out = self.view_for(2)
+            gb = kernels.channel_sums(gy, out)
+            self.ready(2, out)
         if 0 in wanted:
             gx = kernels.linear_input_gradient(gy, W)
         return (gx, gW, gb)[: len(self.inputs)]

@@ -18,7 +18,7 @@ from edgeddl.functions.batch_normalization import (
     running_statistics,
 )
 from edgeddl.functions.convolution_2d import Convolution2D, convolution_2d
-from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, foreign, pair
+from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, pair
 from edgeddl.kernels.moments import Running
 
 
@@ -52,20 +52,24 @@ class NormalizedConvolution2D(Convolution2D):
         assert self.statistics is not None
         window, groups, gW = self.window(W), self.groups, None
         if 1 in wanted:
-            gW = self.parameter_gradient(
-                1,
-                lambda out: kernels.convolution_weight_gradient(
-                    x, gy, window, groups, out, self.before
-                ),
-            )
+            out = self.view_for(1)
+            gW = kernels.convolution_weight_gradient(x, gy, window, groups, out, self.before)
+            self.ready(1, out)
         if wanted == {1}:
             return None, gW, None, None
+        out_gamma = self.view_for(2) if 2 in wanted else None
+        out_beta = self.view_for(3) if 3 in wanted else None
         g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
-        normalization = (gamma, beta, *self.statistics, self.eps)
         found = kernels.batch_normalization_backward(
-            x, g, *normalization, relu=True, fixed=self.fixed, in_place=True
+            *(x, g, gamma, beta, *self.statistics, self.eps, True),
+            fixed=self.fixed,
+            in_place=True,
+            out_gamma=out_gamma,
+            out_beta=out_beta,
         )
-        return (found.x, gW, *self.small_gradients(wanted, {2: found.gamma, 3: found.beta}))
+        self.ready(2, out_gamma)
+        self.ready(3, out_beta)
+        return found.x, gW, found.gamma, found.beta
 
 
 def normalized_convolution_2d(
@@ -84,8 +88,7 @@ def normalized_convolution_2d(
     decay: float = 0.9,
 ) -> Any:
     """convolution_2d(batch_normalization_relu(x, ...), W, ...), in one."""
-    others = foreign(W, running_mean, running_var)
-    if CHAINER_ASKED or not_covered(x, gamma, beta, None, None) or others:
+    if CHAINER_ASKED or not_covered(x, gamma, beta, None, W, running_mean, running_var):
         y = batch_normalization(
             x,
             gamma,
@@ -118,7 +121,7 @@ def fixed_normalized_convolution_2d(
     eps: float = 2e-5,
 ) -> Any:
     """The same with given statistics, which get no gradient."""
-    reason = not_covered(x, gamma, beta, None, None) or needs_gradient(mean, var) or foreign(W)
+    reason = not_covered(x, gamma, beta, None, W) or needs_gradient(mean, var)
     if CHAINER_ASKED or reason:
         y = fixed_batch_normalization(x, gamma, beta, mean, var, eps, relu=True)
         return convolution_2d(y, W, None, stride, pad, dilate=dilate, groups=groups)

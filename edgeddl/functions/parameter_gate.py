@@ -16,23 +16,19 @@ Gate = Callable[[Sequence[Any]], None]
 
 
 class _Current(threading.local):
+    """What a function calls with its inputs before it reads them, if there is anything."""
+
     gate: Gate | None = None
 
 
-_current = _Current()
+current = _Current()
 
 
 @contextmanager
-def guarded_by(gate: Gate) -> Iterator[None]:
-    """Within the block, inputs of this thread's functions pass this gate."""
-    previous, _current.gate = _current.gate, gate
+def guarded_by(gate: Gate | None) -> Iterator[None]:
+    """Within the block, inputs of this thread's functions pass this gate, if there is one."""
+    previous, current.gate = current.gate, gate
     try:
         yield
     finally:
-        _current.gate = previous
-
-
-def pass_gate(inputs: Sequence[Any]) -> None:
-    """To be called by a function before it reads these inputs."""
-    if _current.gate is not None:
-        _current.gate(inputs)
+        current.gate = previous

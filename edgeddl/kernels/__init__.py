@@ -69,7 +69,8 @@ def convolution_forward(
     _check_weights(W, x.shape, window, groups)
     if b is not None:
         check_channels(len(W), b=b)
-    _check_prologue(before, x)
+    if before is not None:
+        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
     return _implementation.convolution_forward(x, W, b, window, groups, before)
 
 
@@ -91,11 +92,6 @@ def _convolved_shape(
     return n, k, *window.output_size(h, w)
 
 
-def _check_prologue(before: Prologue | None, x: Array) -> None:
-    if before is not None:
-        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
-
-
 def convolution_weight_gradient(
     x: Array,
     gy: Array,
@@ -106,16 +102,25 @@ def convolution_weight_gradient(
 ) -> Array:
     """gW (K, C/groups, kh, kw), written to `out` if given: fastest if that is in kernel order."""
     check_images("x", x)
-    n, c, h, w = x.shape
-    out_size = window.output_size(h, w)
-    if not (is_plain(gy) and gy.shape[:1] + gy.shape[2:] == (n, *out_size)):
-        check_array("gy", gy, (n, None, *out_size))
-    check_groups(groups, c, gy.shape[1])
+    if not is_plain(gy):
+        check_array("gy", gy, (len(x), None, *window.output_size(*x.shape[2:])))
+    gW_shape = _weight_shape(x.shape, gy.shape, window, groups)
     if out is not None:
-        check_array("out", out, (gy.shape[1], c // groups, window.kh, window.kw))
+        check_array("out", out, gW_shape)
         check_writable("out", out, x=x, gy=gy)
-    _check_prologue(before, x)
+    if before is not None:
+        check_channels(x.shape[1], scale=before.scale, shift=before.shift)
     return _implementation.convolution_weight_gradient(x, gy, window, groups, out, before)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _weight_shape(
+    x_shape: Shape4, gy_shape: tuple[int, ...], window: Window, groups: int
+) -> Shape4:
+    n, c, h, w = x_shape
+    check_shape("gy", gy_shape, (n, None, *window.output_size(h, w)))
+    check_groups(groups, c, gy_shape[1])
+    return gy_shape[1], c // groups, window.kh, window.kw
 
 
 def convolution_input_gradient(
@@ -153,7 +158,8 @@ def batch_normalization_scale(
     gamma: Array, beta: Array, mean: Array, var: Array, eps: float
 ) -> Prologue:
     """The normalisation as x * scale + shift, for a convolution to apply it as it reads x."""
-    check_array("gamma", gamma, (None,))
+    if not (is_plain(gamma) and gamma.ndim == 1):
+        check_array("gamma", gamma, (None,))
     check_channels(len(gamma), beta=beta, mean=mean, var=var)
     return _implementation.batch_normalization_scale(gamma, beta, mean, var, eps)
 
@@ -199,12 +205,15 @@ def batch_normalization_backward(
     fixed: bool = False,
     in_place: bool = False,
     y_in_place: bool = False,
+    out_gamma: Array | None = None,
+    out_beta: Array | None = None,
 ) -> NormalizationGradients:
     """The gradients of x, gamma and beta, and of the residual, if there was one.
 
     With `relu`, where it was zero is found from x: y need not be kept. After a residual it must be
     given. `fixed` says that mean and var were not computed from x. With `in_place`, the gradient
-    of x may be written over gy, with `y_in_place` that of the residual over y.
+    of x may be written over gy, with `y_in_place` that of the residual over y. Gradients of gamma
+    and beta are written to `out_gamma` and `out_beta`, if given.
     """
     check_rows("x", x)
     check_array("gy", gy, x.shape)
@@ -215,8 +224,11 @@ def batch_normalization_backward(
         check_writable("gy", gy, x=x)
     if y is not None and y_in_place:
         check_writable("y", y, x=x, gy=gy)
+    _check_vector("out_gamma", out_gamma, x.shape[1], x=x, gy=gy)
+    _check_vector("out_beta", out_beta, x.shape[1], x=x, gy=gy)
     return _implementation.batch_normalization_backward(
-        x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place, y_in_place
+        *(x, gy, gamma, beta, mean, var, eps, relu, y, fixed, in_place, y_in_place),
+        *(out_gamma, out_beta),
     )
 
 
@@ -314,10 +326,18 @@ def add(x: Array, y: Array) -> Array:
     return _implementation.add(x, y)
 
 
-def channel_sums(gy: Array) -> Array:
-    """The sum over all but the channels (C,): the gradient of a bias."""
+def channel_sums(gy: Array, out: Array | None = None) -> Array:
+    """The sum over all but the channels (C,), written to `out` if given: the gradient of a bias."""
     check_rows("gy", gy)
-    return _implementation.channel_sums(gy)
+    _check_vector("out", out, gy.shape[1], gy=gy)
+    return _implementation.channel_sums(gy, out)
+
+
+def _check_vector(name: str, out: Array | None, c: int, **inputs: Array) -> None:
+    """A place, if given, for one number a channel."""
+    if out is not None:
+        check_contiguous((c,), **{name: out})
+        check_writable(name, out, **inputs)
 
 
 def softmax_cross_entropy(
@@ -355,15 +375,6 @@ def momentum_sgd(
     _implementation.momentum_sgd(
         parameters, gradients, velocity, segments, learning_rate, momentum, nesterov
     )
-
-
-def store(gradient: Array, out: Array | None) -> Array:
-    """The gradient itself, or `out` with the gradient copied to it: for small gradients."""
-    if out is None:
-        return gradient
-    check_array("out", out, gradient.shape)
-    np.copyto(out, gradient)
-    return out
 
 
 def encode_half(x: Array, factor: float, out: Array) -> None:

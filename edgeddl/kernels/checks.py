@@ -10,6 +10,7 @@ import numpy as np
 from edgeddl.errors import KernelError
 
 _FLOAT32 = np.dtype(np.float32)
+_FOUR_WHOLE = [int] * 4
 
 
 def check_array(name: str, array: np.ndarray, shape: Sequence[int | None]) -> None:
@@ -53,6 +54,8 @@ def check_images(name: str, array: np.ndarray) -> None:
 
 def check_image_shape(name: str, shape: Sequence[int]) -> None:
     """(N, C, H, W), of which only N may be 0."""
+    if list(map(type, shape)) == _FOUR_WHOLE and min(shape) > 0:  # as it mostly is
+        return
     whole = len(shape) == 4 and all(map(is_whole, shape))
     if not whole or shape[0] < 0 or min(shape[1:]) < 1:
         raise KernelError(
@@ -63,6 +66,8 @@ def check_image_shape(name: str, shape: Sequence[int]) -> None:
 
 def check_rows(name: str, array: np.ndarray) -> None:
     """A float32 array (N, C, H, W) or (N, C)."""
+    if is_plain(array) and array.ndim in (2, 4) and array.size:
+        return
     if getattr(array, "ndim", None) != 2:
         check_images(name, array)
         return

@@ -23,24 +23,31 @@ def conversions() -> int:
     return _Conversions.count
 
 
-def _in_memory_order(array: Array, axes: tuple[int, ...]) -> Array:
-    ordered = array.transpose(axes)
-    if ordered.flags.c_contiguous:
-        return ordered
+def _contiguous(array: Array) -> Array:
+    if array.flags.c_contiguous:
+        return array
     _Conversions.count += 1
-    return np.ascontiguousarray(ordered)
+    return np.ascontiguousarray(array)
 
 
 def as_nhwc(x: Array) -> Array:
     """(N, C, H, W) as a C-contiguous (N, H, W, C) array: a view if x is channels last."""
-    return _in_memory_order(x, (0, 2, 3, 1))
+    return _contiguous(x.transpose(0, 2, 3, 1))
+
+
+def as_channels_last(x: Array) -> Array:
+    """(N, C, H, W) as as_nhwc does, or (N, C), C-contiguous."""
+    return _contiguous(x.transpose(0, 2, 3, 1) if x.ndim == 4 else x)
+
+
+def from_channels_last(x: Array) -> Array:
+    """The inverse of as_channels_last: a view."""
+    return x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
 
 
 def as_rows(x: Array) -> Array:
     """(N, C, H, W) or (N, C) as a matrix with a column for each channel."""
-    if x.ndim == 2:
-        return _in_memory_order(x, (0, 1))
-    return as_nhwc(x).reshape(-1, x.shape[1])
+    return as_channels_last(x).reshape(-1, x.shape[1])
 
 
 def from_rows(rows: Array, shape: tuple[int, ...]) -> Array:
@@ -51,9 +58,14 @@ def from_rows(rows: Array, shape: tuple[int, ...]) -> Array:
     return rows.reshape(n, h, w, c).transpose(0, 3, 1, 2)
 
 
+def as_hwck(W: Array) -> Array:
+    """(K, C, kh, kw) as a C-contiguous (kh, kw, C, K) array: a view if W is in kernel order."""
+    return _contiguous(W.transpose(2, 3, 1, 0))
+
+
 def as_matrix(W: Array) -> Array:
-    """(K, C, kh, kw) as a C-contiguous matrix (kh*kw*C, K): a view if W is in kernel order."""
-    return _in_memory_order(W, (2, 3, 1, 0)).reshape(-1, W.shape[0])
+    """(K, C, kh, kw) as a matrix (kh*kw*C, K)."""
+    return as_hwck(W).reshape(-1, W.shape[0])
 
 
 def kernel_order(W: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgeddl.errors import KernelError
 from edgeddl.kernels.checks import is_whole
@@ -11,14 +11,7 @@ from edgeddl.kernels.checks import is_whole
 LARGEST = 2**20
 
 
-@dataclass(frozen=True)
-class Window:
-    """A window of kh x kw pixels, moved by (sy, sx) over an image padded by (ph, pw) on each side.
-
-    With `cover_all` the last window may reach over the padded edge, so that every pixel is in one:
-    Chainer's default for pooling. The pixels of a window are dy rows and dx columns apart.
-    """
-
+class _Geometry(NamedTuple):
     kh: int
     kw: int
     sy: int = 1
@@ -29,7 +22,17 @@ class Window:
     dy: int = 1
     dx: int = 1
 
-    def __post_init__(self) -> None:
+
+class Window(_Geometry):
+    """A window of kh x kw pixels, moved by (sy, sx) over an image padded by (ph, pw) on each side.
+
+    With `cover_all` the last window may reach over the padded edge, so that every pixel is in one:
+    Chainer's default for pooling. The pixels of a window are dy rows and dx columns apart.
+
+    A tuple, so that looking up what is known of a layer takes no Python to hash it.
+    """
+
+    def __init__(self, *_: int, **__: int) -> None:
         steps = (self.kh, self.kw, self.sy, self.sx, self.dy, self.dx)
         pads = (self.ph, self.pw)
         whole = all(map(is_whole, steps + pads))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import functions
-from edgeddl.chainer_compat import L, chainer
+from edgeddl.chainer_compat import L
+from edgeddl.functions.node import setting
+from edgeddl.links.direct_call import DirectCall
 
 
-class BatchNormalization(L.BatchNormalization):
+class BatchNormalization(DirectCall, L.BatchNormalization):
     """Chainer's link with edgeddl's functions."""
 
     def forward(
@@ -21,7 +23,7 @@ class BatchNormalization(L.BatchNormalization):
         """
         gamma, beta = self._factors(x)
         options = {"eps": self.eps, "axis": self.axis, "relu": relu, "residual": residual}
-        if not chainer.config.train:
+        if not setting("train"):
             return functions.fixed_batch_normalization(
                 x, gamma, beta, self.avg_mean, self.avg_var, **options
             )
@@ -30,7 +32,7 @@ class BatchNormalization(L.BatchNormalization):
     def then_convolve(self, x: Any, W: Any, **geometry: Any) -> Any:
         """The convolution of the ReLU of what this layer gives, which is never in memory."""
         gamma, beta = self._factors(x)
-        if not chainer.config.train:
+        if not setting("train"):
             return functions.fixed_normalized_convolution_2d(
                 x, gamma, beta, self.avg_mean, self.avg_var, W, eps=self.eps, **geometry
             )
@@ -52,7 +54,7 @@ class BatchNormalization(L.BatchNormalization):
 
         Chainer's recomputation runs forward twice: the second time counts for nothing.
         """
-        counts = not chainer.config.in_recomputing
+        counts = not setting("in_recomputing")
         return {
             "running_mean": self.avg_mean if counts else None,
             "running_var": self.avg_var if counts else None,

@@ -8,12 +8,14 @@ import numpy as np
 
 from edgeddl import functions
 from edgeddl.chainer_compat import L
+from edgeddl.functions.node import array_of
 from edgeddl.kernels.layout import kernel_order
 from edgeddl.links.batch_normalization import BatchNormalization
+from edgeddl.links.direct_call import DirectCall
 from edgeddl.links.initializers import weights
 
 
-class Convolution2D(L.Convolution2D):
+class Convolution2D(DirectCall, L.Convolution2D):
     """Chainer's link with edgeddl's function; W lies in memory as the kernels want it.
 
     Without `initialW`, weights are drawn from `rng`, if given, by He's rule.
@@ -55,7 +57,7 @@ class Convolution2D(L.Convolution2D):
         Beyond Chainer's: `after` a normalisation, to the ReLU of what that gives for x. Without a
         bias, this is then never in memory.
         """
-        if self.W.array is None:
+        if array_of(self.W) is None:
             self._initialize_params(x.shape[1])
         geometry = {
             "stride": self.stride, "pad": self.pad, "dilate": self.dilate, "groups": self.groups,

@@ -9,9 +9,10 @@ import numpy as np
 from edgeddl.chainer_compat import chainer
 from edgeddl.links.batch_normalization import BatchNormalization
 from edgeddl.links.convolution_2d import Convolution2D
+from edgeddl.links.direct_call import DirectCall
 
 
-class ConvolutionBN(chainer.Chain):
+class ConvolutionBN(DirectCall, chainer.Chain):
     """A convolution that keeps the size of its image (but for the stride), then normalisation.
 
     It has no bias: the normalisation would cancel it.

@@ -6,9 +6,10 @@ from typing import Any
 
 from edgeddl import functions
 from edgeddl.chainer_compat import L
+from edgeddl.links.direct_call import DirectCall
 
 
-class DepthwiseConvolution2D(L.DepthwiseConvolution2D):
+class DepthwiseConvolution2D(DirectCall, L.DepthwiseConvolution2D):
     """Chainer's link with edgeddl's function.
 
     Faster is Convolution2D with as many groups as channels: its W (C*M, 1, kh, kw) is what the

@@ -9,10 +9,11 @@ import numpy as np
 
 from edgeddl import functions
 from edgeddl.chainer_compat import L
+from edgeddl.links.direct_call import DirectCall
 from edgeddl.links.initializers import weights
 
 
-class Linear(L.Linear):
+class Linear(DirectCall, L.Linear):
     """Chainer's link with edgeddl's function.
 
     Without `initialW`, weights are drawn by LeCun's rule, as Chainer's are: from `rng`, if given.

@@ -15,9 +15,10 @@ from edgeddl import functions
 from edgeddl.chainer_compat import chainer
 from edgeddl.errors import ConfigError
 from edgeddl.links import ConvolutionBN, Linear
+from edgeddl.links.direct_call import DirectCall
 
 
-class BasicBlock(chainer.Chain):
+class BasicBlock(DirectCall, chainer.Chain):
     """relu(x + F(x)); where the shape changes, x passes a 1 x 1 convolution."""
 
     def __init__(self, c: int, k: int, stride: int, rng: np.random.Generator) -> None:

@@ -47,6 +47,7 @@ class MomentumSGD:
         self.momentum = momentum
         self.nesterov = nesterov
         self.velocity = np.zeros_like(parameters)
+        self._parts: dict[tuple[int, int], np.ndarray] = {}
 
     def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
         """One step, in place; of the elements start to stop (excluded) only, if given."""
@@ -61,8 +62,13 @@ class MomentumSGD:
         )
 
     def _segments(self, start: int, stop: int) -> np.ndarray:
-        parts = [(max(s.start, start), min(s.stop, stop), s.weight_decay) for s in self.segments]
-        return np.array([part for part in parts if part[0] < part[1]], SEGMENT)
+        """Those between start and stop, for the kernel; made once."""
+        if (start, stop) not in self._parts:
+            parts = [
+                (max(s.start, start), min(s.stop, stop), s.weight_decay) for s in self.segments
+            ]
+            self._parts[start, stop] = np.array([p for p in parts if p[0] < p[1]], SEGMENT)
+        return self._parts[start, stop]
 
 
 def _check(parameters: np.ndarray, gradients: np.ndarray, segments: Sequence[Segment]) -> None:

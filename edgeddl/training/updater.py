@@ -18,7 +18,7 @@ from edgeddl.data import StepBatch
 from edgeddl.functions import smoothed_softmax_cross_entropy
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
-from edgeddl.functions.parameter_gate import guarded_by
+from edgeddl.functions.parameter_gate import Gate, guarded_by
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
 from edgeddl.training.late_update import LateUpdate
@@ -110,7 +110,7 @@ class Updater:
             self._late_update.settle(clock)
         self._reducer.begin_step(passes_left)
         for x, t in batch.micro_batches:
-            with clock.phase("forward"), guarded_by(partial(self._await_late, clock)):
+            with clock.phase("forward"), guarded_by(self._gate(clock)):
                 loss = smoothed_softmax_cross_entropy(self._model(x), t, self._label_smoothing)
                 scalars[0] += float(loss.array) * (len(t) / batch.images)
             self._late_update.settle(clock)  # backward writes where late gradients arrive
@@ -149,9 +149,12 @@ class Updater:
         with clock.phase("update"):
             self._optimizer.update(learning_rate, late.start, late.stop)
 
+    def _gate(self, clock: StepClock) -> Gate | None:
+        return partial(self._await_late, clock) if self._late_parameters else None
+
     def _await_late(self, clock: StepClock, inputs: Sequence[Any]) -> None:
         """The forward pass comes to a function of these inputs."""
-        if any(id(value) in self._late_parameters for value in inputs):
+        if not self._late_parameters.isdisjoint(map(id, inputs)):
             self._late_update.settle(clock)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array, as_matrix, as_nhwc
+from edgeddl.kernels.layout import Array, as_hwck, as_nhwc
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
@@ -40,15 +40,11 @@ def _shape(x_shape: tuple[int, ...], k: int, window: Window, groups: int) -> tup
     return ctypes.byref(shape), (n, out_h, out_w, k)
 
 
-def _vectors(before: Prologue | None) -> tuple[Array | None, Array | None]:
-    if before is None:
-        return None, None
-    return np.ascontiguousarray(before.scale), np.ascontiguousarray(before.shift)
+_NO_VECTORS = None, None
 
-
-_forward = load().function("convolution_forward", "spppppp")
-_weight_gradient = load().function("convolution_weight_gradient", "sppppp")
-_input_gradient = load().function("convolution_input_gradient", "spppp")
+_forward = load().function("convolution_forward", "spvvpvw")
+_weight_gradient = load().function("convolution_weight_gradient", "spvvpw")
+_input_gradient = load().function("convolution_input_gradient", "spppw")
 
 
 def convolution_forward(
@@ -62,8 +58,7 @@ def convolution_forward(
     """y (N, K, H', W'), channels last."""
     shape, y_shape = _shape(x.shape, len(W), window, groups)
     y = np.empty(y_shape, np.float32)
-    bias = None if b is None else np.ascontiguousarray(b)
-    _forward(shape, as_nhwc(x), *_vectors(before), as_matrix(W), bias, y)
+    _forward(shape, as_nhwc(x), *(before or _NO_VECTORS), as_hwck(W), b, y)
     return y.transpose(0, 3, 1, 2)
 
 
@@ -83,7 +78,7 @@ def convolution_weight_gradient(
     target = out.transpose(2, 3, 1, 0)
     gW = target if target.flags.c_contiguous else np.empty(shape, np.float32)
     form, _ = _shape(x.shape, k, window, groups)
-    _weight_gradient(form, as_nhwc(x), *_vectors(before), as_nhwc(gy), gW)
+    _weight_gradient(form, as_nhwc(x), *(before or _NO_VECTORS), as_nhwc(gy), gW)
     if gW is not target:
         target[...] = gW
     return out
@@ -102,5 +97,5 @@ def convolution_input_gradient(
     gx = np.empty((n, h, w, c), np.float32)
     added = None if plus is None else as_nhwc(plus)
     shape, _ = _shape(tuple(x_shape), len(W), window, groups)
-    _input_gradient(shape, as_nhwc(gy), as_matrix(W), added, gx)
+    _input_gradient(shape, as_nhwc(gy), as_hwck(W), added, gx)
     return gx.transpose(0, 3, 1, 2)

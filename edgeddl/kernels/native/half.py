@@ -5,8 +5,8 @@ from __future__ import annotations
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.native.library import load
 
-_encode_half = load().function("encode_half", "lpfp")
-_decode_half = load().function("decode_half", "lpfp")
+_encode_half = load().function("encode_half", "lpfw")
+_decode_half = load().function("decode_half", "lpfw")
 
 
 def encode_half(x: Array, factor: float, out: Array) -> None:

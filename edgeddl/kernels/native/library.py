@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgeddl import config, machine
 from edgeddl.errors import NativeKernelsUnavailable
 
@@ -53,8 +55,29 @@ class _Memory:
             return ctypes.c_void_p(array.ctypes.data)
 
 
+class _Vector:
+    """An argument that is a NumPy array to be read, or None; copied if it is not contiguous."""
+
+    @staticmethod
+    def from_param(array: Any) -> ctypes.Array | ctypes.c_void_p | None:
+        if array is None:
+            return None
+        try:
+            return _NoBytes.from_buffer(array)
+        except TypeError:  # it is read-only or has gaps
+            return np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p)  # kept alive by it
+
+
+class _Result:
+    """An argument that is a contiguous NumPy array to be written: no Python need look at it."""
+
+    from_param = _NoBytes.from_buffer
+
+
 _TYPES: dict[str, Any] = {
     "p": _Memory,
+    "v": _Vector,
+    "w": _Result,
     "s": ctypes.c_void_p,
     "i": ctypes.c_int,
     "l": ctypes.c_long,
@@ -74,8 +97,9 @@ class Library:
     def function(self, name: str, arguments: str) -> Callable[..., None]:
         """The C function edgeddl_<name>, which returns whether it had memory enough.
 
-        `arguments` has a letter for each: p an array or None, s a structure by reference, i int,
-        l long, f float, d double.
+        `arguments` has a letter for each: p a contiguous array or None, v any array to be read or
+        None, w a contiguous array to be written, s a structure by reference, i int, l long,
+        f float, d double.
         """
         try:
             function: Any = self.handle[f"edgeddl_{name}"]

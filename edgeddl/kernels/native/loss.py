@@ -7,7 +7,7 @@ import numpy as np
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.native.library import load
 
-_softmax_cross_entropy = load().function("softmax_cross_entropy", "llppdipp")
+_softmax_cross_entropy = load().function("softmax_cross_entropy", "llppdiww")
 
 
 def softmax_cross_entropy(

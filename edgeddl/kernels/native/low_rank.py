@@ -5,9 +5,9 @@ from __future__ import annotations
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.native.library import load
 
-_low_rank_left = load().function("low_rank_left", "lllppppp")
-_low_rank_right = load().function("low_rank_right", "lllppp")
-_low_rank_product = load().function("low_rank_product", "lllppip")
+_low_rank_left = load().function("low_rank_left", "lllwpppw")
+_low_rank_right = load().function("low_rank_right", "lllppw")
+_low_rank_product = load().function("low_rank_product", "lllppiw")
 
 _REPLACE, _SUBTRACT = 0, -1  # what becomes of the matrix (csrc/low_rank.c)
 

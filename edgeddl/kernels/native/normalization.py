@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array, as_rows, from_rows
+from edgeddl.kernels.layout import Array, as_channels_last, from_channels_last
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.prologue import Prologue
 
-_statistics = load().function("batch_normalization_statistics", "llpppdpp")
-_scale = load().function("batch_normalization_scale", "lppppdpp")
-_inference = load().function("batch_normalization_inference", "llpppppdipp")
-_backward = load().function("batch_normalization_backward", "llpppppppdiipppp")
+_statistics = load().function("batch_normalization_statistics", "llpwwdpp")
+_scale = load().function("batch_normalization_scale", "lvvvvdww")
+_inference = load().function("batch_normalization_inference", "llpvvvvdipw")
+_backward = load().function("batch_normalization_backward", "llpppvvvvdiipwww")
 
 
 def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
     """The mean and biased variance of each channel over this batch."""
-    rows = as_rows(x)
-    moments = Moments(*_two_vectors(rows))
-    mean, var, decay = running or (None, None, 0.0)
-    averages = [None if array is None else np.ascontiguousarray(array) for array in (mean, var)]
-    _statistics(*rows.shape, rows, *moments, decay, *averages)
-    for array, average in zip((mean, var), averages, strict=True):
-        if array is not None and average is not array:
-            array[...] = average
-    return moments
+    c = x.shape[1]
+    mean, var = np.empty(c, np.float32), np.empty(c, np.float32)
+    images, rows = as_channels_last(x), x.size // c
+    if running is None:
+        _statistics(rows, c, images, mean, var, 0.0, None, None)
+        return Moments(mean, var)
+    average, variance = np.ascontiguousarray(running.mean), np.ascontiguousarray(running.var)
+    _statistics(rows, c, images, mean, var, running.decay, average, variance)
+    if average is not running.mean:
+        running.mean[...] = average
+    if variance is not running.var:
+        running.var[...] = variance
+    return Moments(mean, var)
 
 
 def batch_normalization_scale(
     gamma: Array, beta: Array, mean: Array, var: Array, eps: float
 ) -> Prologue:
     """The batch normalisation as x * scale + shift."""
-    scale, shift = np.empty_like(gamma), np.empty_like(gamma)
-    vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    _scale(len(gamma), *vectors, eps, scale, shift)
+    c = len(gamma)
+    scale, shift = np.empty(c, np.float32), np.empty(c, np.float32)
+    _scale(c, gamma, beta, mean, var, eps, scale, shift)
     return Prologue(scale, shift)
 
 
@@ -50,12 +54,11 @@ def batch_normalization_inference(
     in_place: bool = False,
 ) -> Array:
     """y for a given mean and variance; its ReLU, or that of y + residual."""
-    rows = as_rows(x)
-    added = None if residual is None else as_rows(residual)
-    y = np.empty_like(rows) if added is None or not in_place else added
-    vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    _inference(*rows.shape, rows, *vectors, eps, relu, added, y)
-    return from_rows(y, x.shape)
+    images, c = as_channels_last(x), x.shape[1]
+    added = None if residual is None else as_channels_last(residual)
+    y = np.empty(images.shape, np.float32) if added is None or not in_place else added
+    _inference(x.size // c, c, images, gamma, beta, mean, var, eps, relu, added, y)
+    return from_channels_last(y)
 
 
 def batch_normalization_backward(
@@ -71,19 +74,19 @@ def batch_normalization_backward(
     fixed: bool,
     in_place: bool,
     y_in_place: bool,
+    out_gamma: Array | None,
+    out_beta: Array | None,
 ) -> NormalizationGradients:
     """gx = gamma / std * (g - gbeta / m - x_hat * ggamma / m), for m rows; ggamma, gbeta, g."""
-    rows, gy_rows = as_rows(x), as_rows(gy)
-    gx = gy_rows if in_place else np.empty_like(rows)
-    y_rows = None if y is None else as_rows(y)
-    g = y_rows if y is None or y_in_place else np.empty_like(rows)
-    ggamma, gbeta = _two_vectors(rows)
-    vectors = map(np.ascontiguousarray, (gamma, beta, mean, var))
-    _backward(*rows.shape, rows, y_rows, gy_rows, *vectors, eps, relu, fixed, g, gx, ggamma, gbeta)
-    residual = None if g is None else from_rows(g, x.shape)
-    return NormalizationGradients(from_rows(gx, x.shape), ggamma, gbeta, residual)
-
-
-def _two_vectors(rows: Array) -> tuple[Array, Array]:
-    channels = rows.shape[1]
-    return np.empty(channels, np.float32), np.empty(channels, np.float32)
+    images, gradient, c = as_channels_last(x), as_channels_last(gy), x.shape[1]
+    gx = gradient if in_place else np.empty(images.shape, np.float32)
+    result = None if y is None else as_channels_last(y)
+    g = result if y is None or y_in_place else np.empty(images.shape, np.float32)
+    ggamma = np.empty(c, np.float32) if out_gamma is None else out_gamma
+    gbeta = np.empty(c, np.float32) if out_beta is None else out_beta
+    _backward(
+        *(x.size // c, c, images, result, gradient, gamma, beta, mean, var, eps, relu, fixed),
+        *(g, gx, ggamma, gbeta),
+    )
+    residual = None if g is None else from_channels_last(g)
+    return NormalizationGradients(from_channels_last(gx), ggamma, gbeta, residual)

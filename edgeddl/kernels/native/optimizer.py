@@ -7,7 +7,7 @@ import numpy as np
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.native.library import load
 
-_momentum_sgd = load().function("momentum_sgd", "plpppddi")
+_momentum_sgd = load().function("momentum_sgd", "plwpwddi")
 
 
 def momentum_sgd(

@@ -12,10 +12,10 @@ from edgeddl.kernels.window import Window
 
 Shape4 = tuple[int, int, int, int]
 
-_forward = load().function("pooling_forward", "sipp")
-_backward = load().function("pooling_backward", "sipppp")
-_global_forward = load().function("global_average_forward", "lllpp")
-_global_backward = load().function("global_average_backward", "lllpp")
+_forward = load().function("pooling_forward", "sipw")
+_backward = load().function("pooling_backward", "sipppw")
+_global_forward = load().function("global_average_forward", "lllpw")
+_global_backward = load().function("global_average_backward", "lllpw")
 
 
 class _Pooling(ctypes.Structure):

@@ -7,7 +7,6 @@ times the weights as a (kh*kw*C, K) matrix. With groups of channels it is one fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -148,7 +147,7 @@ def _spread(gy: Array, matrix: Array, shape: Shape4, window: Window) -> Array:
     if (window.sy, window.sx) == (1, 1) and ph >= 0 and pw >= 0 and k <= 4 * c:
         weights = matrix.reshape(window.kh, window.kw, c, k)
         turned = weights[::-1, ::-1].transpose(0, 1, 3, 2).reshape(-1, c)
-        return _convolve(gy, turned, None, replace(window, ph=ph, pw=pw))
+        return _convolve(gy, turned, None, window._replace(ph=ph, pw=pw))
     return _scatter(gy, matrix, shape, window)
 
 

@@ -28,10 +28,18 @@ def add(x: Array, y: Array) -> Array:
     return from_rows(as_rows(x) + as_rows(y), x.shape)
 
 
-def channel_sums(gy: Array) -> Array:
+def channel_sums(gy: Array, out: Array | None = None) -> Array:
     """The sum over all but the channels (C,), blocks joined in float64: the gradient of a bias."""
     rows = as_rows(gy)
     total = np.zeros(rows.shape[1])
     for block in row_blocks(rows):
         total += column_sums(rows[block])
-    return total.astype(np.float32)
+    return stored(total.astype(np.float32), out)
+
+
+def stored(numbers: Array, out: Array | None) -> Array:
+    """The numbers, copied to `out` if given."""
+    if out is None:
+        return numbers
+    np.copyto(out, numbers)
+    return out

@@ -15,7 +15,7 @@ from edgeddl.kernels.layout import Array, as_rows, from_rows
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.reference.blocks import column_sums, row_blocks, scratch_for
-from edgeddl.kernels.reference.elementwise import relu_backward
+from edgeddl.kernels.reference.elementwise import relu_backward, stored
 
 
 def inverse_std(var: Array, eps: float) -> Array:
@@ -126,6 +126,8 @@ def batch_normalization_backward(
     fixed: bool,
     in_place: bool,
     y_in_place: bool,
+    out_gamma: Array | None,
+    out_beta: Array | None,
 ) -> NormalizationGradients:
     """gx, ggamma, gbeta, and g where there is a y, which went with a residual.
 
@@ -147,7 +149,8 @@ def batch_normalization_backward(
         part -= from_x
         part *= gamma * inv_std
     gx = from_rows(gx, x.shape)
-    return NormalizationGradients(gx, *sums, None if y is None else g)
+    ggamma, gbeta = stored(sums[0], out_gamma), stored(sums[1], out_beta)
+    return NormalizationGradients(gx, ggamma, gbeta, None if y is None else g)
 
 
 def _sums(

@@ -135,6 +135,30 @@ def test_parameter_gradients_are_ready_before_the_input_gradient(monkeypatch) ->
     ]
 
 
+class CallRecorder(chainer.LinkHook):
+    """Notes which links are called."""
+
+    name = "CallRecorder"
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def forward_preprocess(self, args: Any) -> None:
+        self.called.append(type(args.link).__name__)
+
+
+def test_link_hooks_are_told_of_calls() -> None:
+    model, x = BasicBlock(4, 6, 2, np.random.default_rng(0)), random(2, 4, 6, 6)
+    with CallRecorder() as everywhere:
+        model(x)
+    assert everywhere.called.count("ConvolutionBN") == 2  # of the first, only the convolution
+    assert everywhere.called.count("Convolution2D") == 3
+    hook = CallRecorder()
+    model.second.add_hook(hook)
+    model(x)
+    assert hook.called == ["ConvolutionBN"]
+
+
 def test_order_is_the_same_every_time() -> None:
     orders = []
     for _ in range(3):

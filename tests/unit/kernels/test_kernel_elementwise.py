@@ -38,6 +38,9 @@ def test_channel_sums(shape: tuple[int, ...]) -> None:
     limit = sum_limit(gy.size // shape[1], abs(gy).sum(axes))
     found = kernels.channel_sums(gy.astype(np.float32))
     assert found.dtype == np.float32 and (abs(found - gy.sum(axes)) <= limit).all()
+    out = np.empty_like(found)
+    assert kernels.channel_sums(gy.astype(np.float32), out) is out
+    np.testing.assert_array_equal(out, found)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,16 @@ def test_backward_in_place_gives_the_same(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, ...]) -> None:
+    x, gy, gamma, beta = make(shape)
+    known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    outs = {"out_gamma": np.empty_like(gamma), "out_beta": np.empty_like(beta)}
+    found = kernels.batch_normalization_backward(x, gy, *known, **outs)
+    assert found.gamma is outs["out_gamma"] and found.beta is outs["out_beta"]
+    assert_equal(found, kernels.batch_normalization_backward(x, gy, *known))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_inference_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
     given = (x, gamma, beta, *kernels.batch_normalization_statistics(x), EPS, True)
