@@ -14,58 +14,18 @@ static int is_depthwise(const conv *s)
     return s->groups == s->c && s->c == s->k && s->groups > 1;
 }
 
-static int choose_forward(const conv *shape, const float *x, const float *scale,
-                          const float *shift, const float *W, const float *bias, float *y)
-{
-    const prologue before = {scale, shift};
-    if (winograd_pays(shape)) {
-        const int result = winograd_forward(shape, x, before, W, bias, y);
-        if (result != NOT_FINITE)
-            return result;
-    }
-    if (is_depthwise(shape) && !scale)
-        return depthwise_forward(shape, x, W, bias, y);
-    return direct_forward(shape, x, before, W, bias, y);
-}
-
-static int choose_input_gradient(const conv *shape, const float *gy, const float *W,
-                                 const float *plus, float *gx)
-{
-    if (winograd_pays(shape)) {
-        const int result = winograd_input_gradient(shape, gy, W, plus, gx);
-        if (result != NOT_FINITE)
-            return result;
-    }
-    if (is_depthwise(shape))
-        return depthwise_input_gradient(shape, gy, W, plus, gx);
-    return direct_input_gradient(shape, gy, W, plus, gx);
-}
-
-static int choose_weight_gradient(const conv *shape, const float *x, const float *scale,
-                                  const float *shift, const float *gy, float *gW)
-{
-    const prologue before = {scale, shift};
-    if (shape->n == 0) {
-        const long count = shape->kh * shape->kw * (shape->c / shape->groups) * shape->k;
-        memset(gW, 0, (size_t)count * sizeof(float));
-        return DONE;
-    }
-    if (winograd_pays(shape)) {
-        const int result = winograd_weight_gradient(shape, x, before, gy, gW);
-        if (result != NOT_FINITE)
-            return result;
-    }
-    if (is_depthwise(shape) && !scale)
-        return depthwise_weight_gradient(shape, x, gy, gW);
-    return direct_weight_gradient(shape, x, before, gy, gW);
-}
-
 EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
                                        const float *shift, const float *W, const float *bias,
                                        float *y)
 {
+    const prologue before = {scale, shift};
+    int result = NOT_FINITE;
     begin_call();
-    const int result = choose_forward(shape, x, scale, shift, W, bias, y);
+    if (winograd_pays(shape))
+        result = winograd_forward(shape, x, before, W, bias, y);
+    if (result == NOT_FINITE)
+        result = is_depthwise(shape) && !scale ? depthwise_forward(shape, x, W, bias, y)
+                                               : direct_forward(shape, x, before, W, bias, y);
     end_call();
     return result;
 }
@@ -73,8 +33,13 @@ EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const 
 EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
                                               const float *plus, float *gx)
 {
+    int result = NOT_FINITE;
     begin_call();
-    const int result = choose_input_gradient(shape, gy, W, plus, gx);
+    if (winograd_pays(shape))
+        result = winograd_input_gradient(shape, gy, W, plus, gx);
+    if (result == NOT_FINITE)
+        result = is_depthwise(shape) ? depthwise_input_gradient(shape, gy, W, plus, gx)
+                                     : direct_input_gradient(shape, gy, W, plus, gx);
     end_call();
     return result;
 }
@@ -83,8 +48,19 @@ EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x
                                                const float *scale, const float *shift,
                                                const float *gy, float *gW)
 {
+    const prologue before = {scale, shift};
+    const long count = shape->kh * shape->kw * (shape->c / shape->groups) * shape->k;
+    int result = NOT_FINITE;
+    if (shape->n == 0) {
+        memset(gW, 0, (size_t)count * sizeof(float));
+        return DONE;
+    }
     begin_call();
-    const int result = choose_weight_gradient(shape, x, scale, shift, gy, gW);
+    if (winograd_pays(shape))
+        result = winograd_weight_gradient(shape, x, before, gy, gW);
+    if (result == NOT_FINITE)
+        result = is_depthwise(shape) && !scale ? depthwise_weight_gradient(shape, x, gy, gW)
+                                               : direct_weight_gradient(shape, x, before, gy, gW);
     end_call();
     return result;
 }

@@ -169,8 +169,8 @@ ALWAYS_INLINE void walk(const job *j, const path p, const int gradient, long c, 
         for (int row = 0; row < ROWS; row++) {
             /* what the next rows read and write, as above */
             __builtin_prefetch(outputs + last + (ROWS + row) * next, 1, 2);
-            __builtin_prefetch(j->source + p.source + (ROWS + 2 + row) * line + pixel * j->c + c,
-                               0, 2);
+            __builtin_prefetch(
+                j->source + (p.source + (ROWS + 2 + row) * line + pixel * j->c + c), 0, 2);
             out[row][2] = start;
             if (gradient && row < p.rows && column + 2 < p.end)
                 out[row][2] = load_some(outputs + last + row * next, lanes);
@@ -179,7 +179,7 @@ ALWAYS_INLINE void walk(const job *j, const path p, const int gradient, long c, 
         for (int i = 0; i < ROWS + 2; i++) {
             if (i < p.from || i >= p.to || pixel < 0 || pixel >= a.pixels)
                 continue;
-            const vec x = load_some(p.x + p.at + i * p.line + pixel * p.pixel + c, lanes);
+            const vec x = load_some(p.x + (p.at + i * p.line + pixel * p.pixel + c), lanes);
 #pragma GCC unroll 3
             for (int tap = 0; tap < 3; tap++) {
                 const long seen_by = column + 2 - tap;
@@ -215,7 +215,8 @@ static void copy_pixels(const job *j, path *p, long c, float *copy)
     for (long row = p->from; row < p->to; row++)
         for (long pixel = from; pixel < to; pixel++)
             memcpy(copy + row * p->line + (pixel - from) * CHANNELS,
-                   j->source + p->source + row * line + pixel * j->c + c, CHANNELS * sizeof(float));
+                   j->source + (p->source + row * line + pixel * j->c + c),
+                   CHANNELS * sizeof(float));
 }
 
 /* ROWS rows of outputs of an image, or as many as are left of it. */

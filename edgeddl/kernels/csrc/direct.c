@@ -1,8 +1,6 @@
 /* Convolution with any window, and the gradient of its input: the product of patches, read in the
  * image itself, and the weights, a [taps * c][k] matrix.
  */
-#include <stdlib.h>
-
 #include "patches.h"
 
 typedef struct {
@@ -11,8 +9,7 @@ typedef struct {
     long kw; /* of the window */
     const float *bias, *plus;
     float *out;
-    float *panels, *normalized;
-    run *runs;
+    float *panels, *own; /* the weights; memory for each thread's walk */
     int by_panels; /* whether threads take panels, or patches */
 } job;
 
@@ -65,12 +62,11 @@ static void multiply_block(const job *j, const block *b, long panel_from, long p
 static void compute(void *context, int part, int parts)
 {
     const job *j = context;
-    const long count = patch_count(&j->x), panels = panel_count(j), thread = thread_number();
+    const long count = patch_count(&j->x), panels = panel_count(j);
     block b;
     start_walk(&b, &j->x, j->by_panels ? 0 : share(count, part, parts),
                j->by_panels ? count : share(count, part + 1, parts),
-               j->runs + thread * most_runs(&j->x),
-               j->normalized + thread * normalized_floats(&j->x));
+               j->own + thread_number() * walk_floats(&j->x));
     while (next_block(&b))
         multiply_block(j, &b, j->by_panels ? share(panels, part, parts) : 0,
                        j->by_panels ? share(panels, part + 1, parts) : panels);
@@ -80,26 +76,18 @@ static int convolve(job *j)
 {
     drop_unseen_taps(&j->x.y);
     drop_unseen_taps(&j->x.x);
-    const long depth = patch_depth(&j->x), panels = panel_count(j);
+    const long depth = patch_depth(&j->x), panels = panel_count(j), rows = patch_count(&j->x);
     const long packed = round_up(panels * depth * TILE_COLUMNS, 16);
-    int result = OUT_OF_MEMORY;
-    if (open_patches(&j->x)) {
-        const long rows = patch_count(&j->x);
-        const long work = max_long(depth, 1); /* pixels that no window sees are written, too */
-        j->by_panels = rows < BLOCK_PATCHES && panels > 1;
-        j->panels = workspace((size_t)(packed + thread_count() * normalized_floats(&j->x)));
-        j->normalized = j->panels + packed;
-        j->runs = malloc((size_t)(thread_count() * most_runs(&j->x)) * sizeof(run));
-        if (j->panels && j->runs) {
-            run_parts(pack_panels, j, parts_for(panels, depth * TILE_COLUMNS));
-            run_parts(compute, j, j->by_panels ? parts_for(panels, rows * work * TILE_COLUMNS)
-                                               : parts_for(rows, work * weight_columns(&j->w)));
-            result = DONE;
-        }
-        free(j->runs);
-    }
-    close_patches(&j->x);
-    return result;
+    const long work = max_long(depth, 1); /* pixels that no window sees are written, too */
+    j->by_panels = rows < BLOCK_PATCHES && panels > 1;
+    j->panels = workspace((size_t)(packed + thread_count() * walk_floats(&j->x)));
+    if (!j->panels)
+        return OUT_OF_MEMORY;
+    j->own = j->panels + packed;
+    run_parts(pack_panels, j, parts_for(panels, depth * TILE_COLUMNS));
+    run_parts(compute, j, j->by_panels ? parts_for(panels, rows * work * TILE_COLUMNS)
+                                       : parts_for(rows, work * weight_columns(&j->w)));
+    return DONE;
 }
 
 static weights group_weights(const conv *s, const float *W, long group, int turned)

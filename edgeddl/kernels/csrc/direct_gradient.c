@@ -3,8 +3,6 @@
  * A small gradient is summed by each thread over patches of its own, and the sums are added up. Of
  * a large one each thread computes some rows and panels, over all patches.
  */
-#include <stdlib.h>
-
 #include "patches.h"
 
 enum { BLOCK_ROWS = 512 };      /* rows of the gradient at a time: they stay in the L2 cache */
@@ -17,7 +15,6 @@ typedef struct {
     long k;         /* of this group; of all: x.out_pixel */
     float *own;     /* workspace of the parts, or of the threads, own_floats each */
     long own_floats;
-    run *runs;
     int private;
 } job;
 
@@ -47,14 +44,14 @@ static void sum_products(const job *j, long patch_from, long patch_to, long firs
 {
     /* Otherwise gy is a panel itself, in whole vectors. */
     const int pack = j->x.out_pixel != TILE_COLUMNS || j->k % LANES != 0;
-    const long to = min_long(panel_to * TILE_COLUMNS, j->k), thread = thread_number();
-    float *packed = memory, *normalized = packed + BLOCK_PATCHES * TILE_COLUMNS;
+    const long to = min_long(panel_to * TILE_COLUMNS, j->k);
+    float *packed = memory;
     run depth[BLOCK_PATCHES];
     block b;
     for (long row = first; row < end; row++)
         for (long k = panel_from * TILE_COLUMNS; k < to; k++)
             sums[row * sums_row + k] = 0;
-    start_walk(&b, &j->x, patch_from, patch_to, j->runs + thread * most_runs(&j->x), normalized);
+    start_walk(&b, &j->x, patch_from, patch_to, packed + BLOCK_PATCHES * TILE_COLUMNS);
     while (next_block(&b)) {
         product m = {
             .runs = depth, .run_count = find_depth(&b, pack, depth),
@@ -116,26 +113,20 @@ static void compute_own_panels(void *context, int part, int parts)
 static int compute(job *j)
 {
     const long rows = patch_count(&j->x), depth = patch_depth(&j->x), sums = depth * own_row(j);
-    int result = OUT_OF_MEMORY;
-    if (open_patches(&j->x)) {
-        j->private = j->k % LANES != 0 || sums <= LARGEST_OWN;
-        const int parts = j->private ? sums_for(rows, sums)
-                                     : sums_for(panel_count(j) * ceil_div(depth, BLOCK_ROWS),
-                                                rows * BLOCK_ROWS * TILE_COLUMNS);
-        j->own_floats = round_up((j->private ? sums : 0) + BLOCK_PATCHES * TILE_COLUMNS +
-                                 normalized_floats(&j->x), 16);
-        j->own = workspace((size_t)(thread_count() * j->own_floats));
-        j->runs = malloc((size_t)(thread_count() * most_runs(&j->x)) * sizeof(run));
-        if (j->own && j->runs) {
-            run_parts(j->private ? sum_own_patches : compute_own_panels, j, parts);
-            if (j->private)
-                add_up(j, parts);
-            result = DONE;
-        }
-        free(j->runs);
-    }
-    close_patches(&j->x);
-    return result;
+    j->private = j->k % LANES != 0 || sums <= LARGEST_OWN;
+    const int parts = j->private ? sums_for(rows, sums)
+                                 : sums_for(panel_count(j) * ceil_div(depth, BLOCK_ROWS),
+                                            rows * BLOCK_ROWS * TILE_COLUMNS);
+    j->own_floats = BLOCK_PATCHES * TILE_COLUMNS + walk_floats(&j->x);
+    if (j->private)
+        j->own_floats += round_up(sums, 16);
+    j->own = workspace((size_t)(thread_count() * j->own_floats));
+    if (!j->own)
+        return OUT_OF_MEMORY;
+    run_parts(j->private ? sum_own_patches : compute_own_panels, j, parts);
+    if (j->private)
+        add_up(j, parts);
+    return DONE;
 }
 
 int direct_weight_gradient(const conv *s, const float *x, prologue before, const float *gy,

@@ -100,16 +100,6 @@ ALWAYS_INLINE void choose_tile(const product *m, const tile *t, long rows, long 
     }
 }
 
-static void multiply_rows(const product *m, const tile *t, long rows, long vectors)
-{
-    choose_tile(m, t, rows, vectors, 0);
-}
-
-static void multiply_transposed_rows(const product *m, const tile *t, long rows, long vectors)
-{
-    choose_tile(m, t, rows, vectors, 1);
-}
-
 /* Up to TILE_COLUMNS columns. */
 static void multiply_columns(const product *m, long rows, long columns)
 {
@@ -129,9 +119,9 @@ static void multiply_columns(const product *m, long rows, long columns)
         for (int s = 0; s < 2; s++)
             t.ahead[s] = *m->ahead[s];
         if (m->a_depth == 1)
-            multiply_rows(m, &t, count, vectors);
+            choose_tile(m, &t, count, vectors, 0);
         else
-            multiply_transposed_rows(m, &t, count, vectors);
+            choose_tile(m, &t, count, vectors, 1);
         for (int s = 0; s < 2; s++)
             m->ahead[s]->at += (BOTH_STREAMS ? depth : depth / 2) * m->ahead[s]->step;
     }

@@ -28,13 +28,15 @@ ALWAYS_INLINE vec normalized(const job *j, vec x, long c, long count)
 }
 
 /* The shift is that of the rounded scale: at x = mean, y is beta, however large the mean. */
-static void set_scale(long channels, const float *gamma, const float *beta, const float *mean,
-                      const float *var, double eps, float *scale, float *shift)
+EXPORT int edgeddl_batch_normalization_scale(long channels, const float *gamma, const float *beta,
+                                             const float *mean, const float *var, double eps,
+                                             float *scale, float *shift)
 {
     for (long c = 0; c < channels; c++) {
         scale[c] = (float)(gamma[c] / sqrt(var[c] + eps));
         shift[c] = (float)(beta[c] - (double)mean[c] * scale[c]);
     }
+    return DONE;
 }
 
 /* ---- forward ---- */
@@ -121,18 +123,10 @@ EXPORT int edgeddl_batch_normalization_inference(long rows, long channels, const
     if (!scale)
         return OUT_OF_MEMORY;
     float *shift = scale + channels;
-    set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
+    edgeddl_batch_normalization_scale(channels, gamma, beta, mean, var, eps, scale, shift);
     job j = {.m = matrix_of(rows, channels), .kind = residual ? RESIDUAL : relu ? RELU : PLAIN,
              .x = x, .residual = residual, .scale = scale, .shift = shift, .out = y};
     run_blocks(&j.m, apply_part, &j);
-    return DONE;
-}
-
-EXPORT int edgeddl_batch_normalization_scale(long channels, const float *gamma, const float *beta,
-                                             const float *mean, const float *var, double eps,
-                                             float *scale, float *shift)
-{
-    set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
     return DONE;
 }
 
@@ -236,7 +230,7 @@ EXPORT int edgeddl_batch_normalization_backward(long rows, long channels, const 
         return OUT_OF_MEMORY;
     float *scale = (float *)(total + 2 * channels), *shift = scale + channels;
     float *to_x = shift + channels, *to_all = to_x + channels;
-    set_scale(channels, gamma, beta, mean, var, eps, scale, shift);
+    edgeddl_batch_normalization_scale(channels, gamma, beta, mean, var, eps, scale, shift);
     job j = {.m = m, .kind = y ? RESIDUAL : relu ? RELU : PLAIN, .x = x, .y = y, .gy = gy,
              .mean = mean, .scale = scale, .shift = shift, .to_x = to_x, .to_all = to_all,
              .out = g, .sums = to_all + channels};

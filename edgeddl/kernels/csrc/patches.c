@@ -1,7 +1,5 @@
 #include "patches.h"
 
-#include <stdlib.h>
-
 enum { GROUP_PATCHES = 1024 }; /* so that also the classes of corners fill tiles */
 
 axis forward_axis(long pixels, long outputs, long window, long stride, long padding, long dilation)
@@ -48,6 +46,8 @@ span span_from(const axis *a, long first)
     return s;
 }
 
+static long length(const span *s) { return s->end - s->first; }
+
 void drop_unseen_taps(axis *a)
 {
     const long ends = (a->outputs - 1) * a->step; /* first pixels of the first and last output */
@@ -55,16 +55,6 @@ void drop_unseen_taps(axis *a)
         a->origin += a->tap_step, a->window_first += a->window_step;
     while (a->taps > 0 && a->origin + (a->taps - 1) * a->tap_step >= a->pixels)
         a->taps--;
-}
-
-/* All spans of an axis; the caller frees them. NULL if there is no memory. */
-static span *all_spans(const axis *a, long *count)
-{
-    span *spans = malloc((size_t)max_long(a->outputs, 1) * sizeof(span));
-    *count = 0;
-    for (long first = 0; spans && first < a->outputs; first = spans[(*count)++].end)
-        spans[*count] = span_from(a, first);
-    return spans;
 }
 
 patches input_patches(const conv *s, const float *x, prologue before, long group)
@@ -80,29 +70,39 @@ patches input_patches(const conv *s, const float *x, prologue before, long group
     };
 }
 
-int open_patches(patches *p)
+/* Images that are done together, class by class. */
+static long group_images(const patches *p)
 {
-    p->rows = all_spans(&p->y, &p->row_count);
-    p->columns = all_spans(&p->x, &p->column_count);
-    p->group = ceil_div(GROUP_PATCHES, max_long(p->y.outputs * p->x.outputs, 1));
-    p->group = min_long(p->group, max_long(p->images, 1));
-    return p->rows && p->columns;
-}
-
-void close_patches(patches *p)
-{
-    free(p->rows);
-    free(p->columns);
+    const long fill = ceil_div(GROUP_PATCHES, max_long(p->y.outputs * p->x.outputs, 1));
+    return min_long(fill, max_long(p->images, 1));
 }
 
 /* Whether the taps of a row see numbers that are adjacent. */
 static int has_long_runs(const patches *p) { return p->x.tap_step == 1 && p->pixel == p->c; }
 
-long most_runs(const patches *p)
+static long most_runs(const patches *p)
 {
     const long rows = p->y.taps, taps = p->x.taps;
-    return max_long(has_long_runs(p) ? rows * ceil_div(taps * p->c, BLOCK_DEPTH)
-                                     : rows * taps * ceil_div(p->c, BLOCK_DEPTH), 1);
+    return has_long_runs(p) ? rows * ceil_div(taps * p->c, BLOCK_DEPTH)
+                            : rows * taps * ceil_div(p->c, BLOCK_DEPTH);
+}
+
+static long normalized_floats(const patches *p)
+{
+    return p->before.scale ? group_images(p) * p->y.pixels * p->x.pixels * p->pixel : 0;
+}
+
+long walk_floats(const patches *p)
+{
+    const long runs = most_runs(p) * (long)(sizeof(run) / sizeof(float));
+    return round_up(normalized_floats(p), 16) + round_up(runs, 16);
+}
+
+void start_walk(block *b, const patches *p, long from, long to, float *memory)
+{
+    b->p = p, b->at = from, b->end = to, b->group = group_images(p);
+    b->normalized = memory, b->runs = (run *)(memory + round_up(normalized_floats(p), 16));
+    b->known_group = -1;
 }
 
 static void find_runs(block *b, const span *row, const span *column)
@@ -118,11 +118,6 @@ static void find_runs(block *b, const span *row, const span *column)
                 b->runs[b->run_count++] =
                     (run){from + d, number + d, min_long(together * p->c - d, BLOCK_DEPTH)};
         }
-}
-
-long normalized_floats(const patches *p)
-{
-    return p->before.scale ? p->group * p->y.pixels * p->x.pixels * p->pixel : 0;
 }
 
 /* Rows from .. to of the group's images, one image after the other. */
@@ -144,7 +139,7 @@ static const float *find_source(block *b, long group, const span *row)
 {
     const patches *p = b->p;
     const long image = p->y.pixels * p->x.pixels * p->pixel, line = p->x.pixels * p->pixel;
-    const float *source = p->source + group * p->group * image;
+    const float *source = p->source + group * b->group * image;
     if (!p->before.scale || !b->run_count)
         return source;
     const long from = b->places[0].a / line, last = b->places[b->count - 1].a / line;
@@ -163,7 +158,7 @@ static void find_places(block *b, const span *row, const span *column, long patc
 {
     const patches *p = b->p;
     const axis *ay = &p->y, *ax = &p->x;
-    const long high = row->end - row->first, wide = column->end - column->first;
+    const long high = length(row), wide = length(column);
     long x = patch % wide, y = patch / wide % high, image = patch / wide / high;
     for (long i = 0; i < b->count; i++) {
         const long oy = row->first + y, ox = column->first + x;
@@ -185,26 +180,21 @@ int next_block(block *b)
     const patches *p = b->p;
     if (b->at == b->end)
         return 0;
-    const long in_group = p->group * p->y.outputs * p->x.outputs;
+    const long in_group = b->group * p->y.outputs * p->x.outputs;
     const long group = b->at / in_group;
-    const long images = min_long(p->group, p->images - group * p->group);
+    const long images = min_long(b->group, p->images - group * b->group);
     long patch = b->at % in_group;
-    const span *row = p->rows, *column = p->columns;
-    for (;;) { /* of which class it is */
-        const long patches_of_class =
-            images * (row->end - row->first) * (column->end - column->first);
-        b->count = min_long(patches_of_class - patch, b->end - b->at);
-        if (patch < patches_of_class)
-            break;
-        patch -= patches_of_class;
-        if (++column == p->columns + p->column_count)
-            column = p->columns, row++;
-    }
+    span row = span_from(&p->y, 0), column = span_from(&p->x, 0); /* of its class: */
+    for (; patch >= images * length(&row) * p->x.outputs; row = span_from(&p->y, row.end))
+        patch -= images * length(&row) * p->x.outputs;
+    for (; patch >= images * length(&row) * length(&column); column = span_from(&p->x, column.end))
+        patch -= images * length(&row) * length(&column);
+    b->count = min_long(images * length(&row) * length(&column) - patch, b->end - b->at);
     b->count = ceil_div(b->count, ceil_div(b->count, BLOCK_PATCHES)); /* blocks of even size */
     b->at += b->count;
-    find_runs(b, row, column);
-    find_places(b, row, column, patch);
-    b->source = find_source(b, group, row);
-    b->out = group * p->group * p->out_h * p->out_w * p->out_pixel;
+    find_runs(b, &row, &column);
+    find_places(b, &row, &column, patch);
+    b->source = find_source(b, group, &row);
+    b->out = group * b->group * p->out_h * p->out_w * p->out_pixel;
     return 1;
 }

@@ -43,17 +43,10 @@ typedef struct {
     prologue before;
     axis y, x;
     long out_h, out_w, out_pixel; /* where results, or their gradients, lie */
-    span *rows, *columns;
-    long row_count, column_count;
-    long group; /* images that are done together, class by class */
 } patches;
 
 /* The patches of a convolution's input, of one group of channels. */
 patches input_patches(const conv *s, const float *x, prologue before, long group);
-
-/* Completes the description; 0 if there is no memory. */
-int open_patches(patches *p);
-void close_patches(patches *p);
 
 ALWAYS_INLINE long patch_count(const patches *p)
 {
@@ -76,20 +69,15 @@ typedef struct {
     /* of the walk */
     const patches *p;
     long at, end;
+    long group;        /* images that are done together, class by class */
     float *normalized; /* the group's images, as far as rows known_from .. known_to */
     long known_group, known_from, known_to;
 } block;
 
-/* How many runs a block needs memory for, and how many floats, to normalise images. */
-long most_runs(const patches *p);
-long normalized_floats(const patches *p);
+/* Memory that a walk needs, for runs and for images that are normalised. */
+long walk_floats(const patches *p);
 
-ALWAYS_INLINE void start_walk(block *b, const patches *p, long from, long to, run *runs,
-                              float *normalized)
-{
-    b->p = p, b->at = from, b->end = to, b->runs = runs, b->normalized = normalized;
-    b->known_group = -1;
-}
+void start_walk(block *b, const patches *p, long from, long to, float *memory);
 
 /* The next block; 0 if there is none. */
 int next_block(block *b);

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -71,10 +70,10 @@ static unsigned wait_for_round(unsigned seen)
     return atomic_load(&pool.round);
 }
 
-struct worker {
+static struct worker {
     int number;
-    unsigned round;
-};
+    unsigned round; /* the last before it was started */
+} workers[MOST_THREADS];
 
 static _Thread_local int number; /* 0 for every thread that is not of the pool */
 
@@ -89,13 +88,13 @@ static void take_parts(void)
 
 static void *work(void *argument)
 {
-    struct worker self = *(struct worker *)argument;
-    free(argument);
-    number = self.number;
+    const struct worker *self = argument;
+    unsigned round = self->round;
+    number = self->number;
     for (;;) {
-        self.round = wait_for_round(self.round);
+        round = wait_for_round(round);
         const int closing = !pool.run;
-        if (!closing && self.number < pool.limit)
+        if (!closing && number < pool.limit)
             take_parts();
         atomic_fetch_sub(&pool.unfinished, 1);
         if (closing)
@@ -143,15 +142,10 @@ static void start_workers(int wanted)
     if (!prepared_to_fork)
         prepared_to_fork = !pthread_atfork(NULL, NULL, forget_workers);
     for (int number = atomic_load(&pool.running) + 1; number <= wanted; number++) {
-        struct worker *argument = malloc(sizeof *argument);
         pthread_t thread;
-        if (!argument)
-            return;
-        *argument = (struct worker){number, atomic_load(&pool.round)};
-        if (pthread_create(&thread, NULL, work, argument)) {
-            free(argument);
+        workers[number] = (struct worker){number, atomic_load(&pool.round)};
+        if (pthread_create(&thread, NULL, work, &workers[number]))
             return; /* fewer workers do it too */
-        }
         pthread_detach(thread);
         atomic_fetch_add(&pool.running, 1);
     }
@@ -214,48 +208,36 @@ EXPORT void edgeddl_set_threads(int threads)
 
 EXPORT int edgeddl_get_threads(void) { return thread_count(); }
 
-/* Workspaces: one a thread, grown when more is asked for, freed when the thread ends. Pages of their
- * own: in malloc's memory each growth would leave a hole among arrays that come and go. */
+/* Workspaces: one a thread, grown when more is asked for, freed when the thread ends. Pages of
+ * their own: in malloc's memory each growth would leave a hole among arrays that come and go. How
+ * many bytes there are is written before the numbers. */
 
-struct space {
-    size_t bytes;
-    void *pages;
-};
+enum { HEADER = 4096 }; /* numbers begin on a page */
 
 static pthread_key_t space_key;
 static pthread_once_t space_once = PTHREAD_ONCE_INIT;
 
-static void free_space(void *argument)
-{
-    struct space *space = argument;
-    if (space->bytes)
-        munmap(space->pages, space->bytes);
-    free(space);
-}
+static void free_space(void *pages) { munmap(pages, *(size_t *)pages); }
 
 static void make_space_key(void) { pthread_key_create(&space_key, free_space); }
 
 float *workspace(size_t floats)
 {
+    const size_t bytes = HEADER + floats * sizeof(float);
     pthread_once(&space_once, make_space_key);
-    struct space *space = pthread_getspecific(space_key);
-    if (!space) {
-        space = calloc(1, sizeof *space);
-        if (!space || pthread_setspecific(space_key, space))
-            return NULL;
-    }
-    const size_t bytes = (floats ? floats : 1) * sizeof(float); /* NULL is for failure */
-    if (space->bytes < bytes) {
-        if (space->bytes)
-            munmap(space->pages, space->bytes);
-        *space = (struct space){0, NULL};
-        void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *pages = pthread_getspecific(space_key);
+    if (!pages || *(size_t *)pages < bytes) {
+        if (pages)
+            free_space(pages);
+        pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED)
+            pages = NULL;
+        if (pthread_setspecific(space_key, pages) || !pages)
             return NULL;
 #ifdef MADV_HUGEPAGE
         madvise(pages, bytes, MADV_HUGEPAGE); /* 1 to 5 % */
 #endif
-        *space = (struct space){bytes, pages};
+        *(size_t *)pages = bytes;
     }
-    return space->pages;
+    return (float *)(pages + HEADER);
 }

@@ -5,10 +5,9 @@
  * [tiles][c]; each plane is multiplied by one of the 36 of the transformed weights U, [c][k], to a
  * plane M of [tiles][k]; M is transformed back to outputs.
  *
- * Threads share the work in one of two ways. With few channels and many tiles each thread takes
- * tiles of its own, and all use the same U. With many channels U is too large to be kept (38 MB for
- * 512 x 512): threads transform V together, then each takes some columns of the product and makes
- * the part of U it needs.
+ * With few channels each thread takes tiles of its own, and all use the same U. With many channels
+ * U is too large to be kept (38 MB for 512 x 512): threads transform V together, then each takes
+ * some columns of the product and makes the part of U it needs.
  */
 #include "winograd_tiles.h"
 
@@ -39,11 +38,13 @@ struct forward {
     const float *bias, *plus;
     grid tiles;
     long most;         /* tiles of a block */
-    long first, count; /* those of the block that is shared */
+    long first, count; /* those of the present block */
     planes V, M, U;    /* with memory of their own in every thread, but for what is shared */
-    float *own;        /* workspace of the threads, own_floats each */
+    float *own;        /* workspace of the threads, own_floats each: M, then V or U */
     long own_floats;
-    int finite, own_tiles;
+    long depth;    /* input channels of a product */
+    int own_tiles; /* whether every thread has tiles of its own */
+    int *finite;
 };
 
 static int plane_count(const forward *job) { return job->in->points * job->in->points; }
@@ -76,12 +77,13 @@ static void transform_weights(const forward *job, long first, long rows, long co
         }
 }
 
-/* M = V U in all planes, for one panel. Asked for meanwhile: the weights of the next plane and, of a
- * thread's own tiles, the pixels that are read next, then those that will be written; else the next
- * plane of V. */
-static void multiply_planes(const forward *job, planes V, planes U, planes M, long first,
-                            long tiles, long depth, long columns, int add)
+/* M = V U in all planes, for one panel. Asked for meanwhile: the weights of the next plane and, of
+ * a thread's own tiles, the pixels that are read next, then those that will be written; else the
+ * next plane of V. */
+static void multiply_planes(const forward *job, planes V, planes U, planes M, long depth,
+                            long columns, int add)
 {
+    const long first = job->first, tiles = job->count;
     const images y = {.x = job->y, .h = job->h, .w = job->width, .c = job->k};
     const int points = job->in->points, count = plane_count(job);
     const long steps = product_steps(depth, tiles, columns), half = count / 2 * steps;
@@ -149,12 +151,12 @@ static vec write_gx_2(const forward *job, position at, const float *m, long plan
 static const writing into_y[] = {{OUTPUTS, write_y}, {OUTPUTS, write_y_2}};
 static const writing into_gx[] = {{OUTPUTS, write_y}, {2 * OUTPUTS, write_gx_2}};
 
-static void write_outputs(forward *job, planes M, long first, long count, long column)
+static void write_outputs(const forward *job, planes M, long column)
 {
     const long columns = min_long(job->k - column, PANEL_COLUMNS);
     vec finite = {0};
-    for (long t = 0; t < count; t++) {
-        const position at = tile_position(&job->tiles, first + t);
+    for (long t = 0; t < job->count; t++) {
+        const position at = tile_position(&job->tiles, job->first + t);
         for (long k = 0; k < columns; k += LANES) {
             const vec sum = job->out->write(job, at, M.first + t * M.row + k, M.plane, column + k);
             finite += sum - sum; /* zero, or NaN if any output is infinite or NaN */
@@ -162,74 +164,77 @@ static void write_outputs(forward *job, planes M, long first, long count, long c
     }
     for (int lane = 0; lane < LANES; lane++)
         if (finite[lane] != 0)
-            __atomic_store_n(&job->finite, 0, __ATOMIC_RELAXED);
+            __atomic_store_n(job->finite, 0, __ATOMIC_RELAXED);
 }
 
-/* Few channels: every thread its own tiles, one U for all. */
+static float *own_memory(const forward *job)
+{
+    return job->own + thread_number() * job->own_floats;
+}
 
 static void make_all_weights(void *context, int part, int parts)
 {
-    forward *job = context;
+    const forward *job = context;
     const long panels = panel_count(job);
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++)
-        transform_weights(job, 0, job->x.c, panel * PANEL_COLUMNS,
-                          job->own + thread_number() * job->own_floats,
+        transform_weights(job, 0, job->x.c, panel * PANEL_COLUMNS, own_memory(job),
                           from_column(&job->U, panel * PANEL_COLUMNS));
 }
 
-static void forward_own_tiles(void *context, int part, int parts)
+static void transform_inputs(void *context, int part, int parts)
 {
-    forward *job = context;
-    const long c = job->x.c, most = job->most;
-    const long first = share(job->tiles.count, part, parts);
-    const long end = share(job->tiles.count, part + 1, parts), blocks = ceil_div(end - first, most);
-    float *memory = job->own + thread_number() * job->own_floats;
-    const planes M = put_at(memory, job->M), V = put_at(memory + M.panel, job->V);
-    for (long block = 0; block < blocks; block++) {
-        const long from = first + (end - first) * block / blocks;
-        const long count = first + (end - first) * (block + 1) / blocks - from;
-        read_tiles(&job->x, job->in, &job->tiles, from, count, 0, V);
-        for (long panel = 0; panel < panel_count(job); panel++) {
-            const long column = panel * PANEL_COLUMNS;
-            multiply_planes(job, V, from_column(&job->U, column), M, from, count, c,
-                            min_long(job->k - column, PANEL_COLUMNS), 0);
-            write_outputs(job, M, from, count, column);
-        }
-    }
-}
-
-/* Many channels: all threads transform the tiles of a block, then each computes some panels. */
-
-static void transform_shared_inputs(void *context, int part, int parts)
-{
-    forward *job = context;
+    const forward *job = context;
     const long from = share(job->count, part, parts), to = share(job->count, part + 1, parts);
     read_tiles(&job->x, job->in, &job->tiles, job->first + from, to - from, from, job->V);
 }
 
-static void forward_own_panels(void *context, int part, int parts)
+static void compute_panels(void *context, int part, int parts)
 {
-    forward *job = context;
+    const forward *job = context;
     const long c = job->x.c, panels = panel_count(job);
-    float *memory = job->own + thread_number() * job->own_floats;
-    const planes M = put_at(memory, job->M), U = put_at(memory + M.panel, job->U);
-    float *packed = U.first + U.panel;
+    const planes M = put_at(own_memory(job), job->M);
     for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
         const long column = panel * PANEL_COLUMNS;
-        for (long depth = 0; depth < c; depth += SHARED_DEPTH) {
-            const long rows = min_long(c - depth, SHARED_DEPTH);
-            transform_weights(job, depth, rows, column, packed, U);
-            multiply_planes(job, from_column(&job->V, depth), U, M, job->first, job->count, rows,
+        planes U = from_column(&job->U, column);
+        for (long depth = 0; depth < c; depth += job->depth) {
+            const long rows = min_long(c - depth, job->depth);
+            if (!job->own_tiles) {
+                U = put_at(M.first + M.panel, job->U);
+                transform_weights(job, depth, rows, column, U.first + U.panel, U);
+            }
+            multiply_planes(job, from_column(&job->V, depth), U, M, rows,
                             min_long(job->k - column, PANEL_COLUMNS), depth > 0);
         }
-        write_outputs(job, M, job->first, job->count, column);
+        write_outputs(job, M, column);
     }
 }
 
-/* Tiles of a block: of a thread's own, V and M stay in the second-level cache. */
-static long block_tiles(const forward *job, int keep)
+/* Tiles first .. end, block by block: by all threads together, or by one if they are its own. */
+static void compute_tiles(forward *job, long first, long end)
 {
-    if (!keep)
+    const long blocks = ceil_div(end - first, job->most), work = plane_count(job) * job->x.c;
+    const long panel_work = job->most * work * PANEL_COLUMNS;
+    for (long block = 0; block < blocks; block++) {
+        job->first = first + (end - first) * block / blocks;
+        job->count = first + (end - first) * (block + 1) / blocks - job->first;
+        run_parts(transform_inputs, job, job->own_tiles ? 1 : parts_for(job->count, work));
+        run_parts(compute_panels, job,
+                  job->own_tiles ? 1 : parts_for(panel_count(job), panel_work));
+    }
+}
+
+static void compute_own_tiles(void *context, int part, int parts)
+{
+    forward job = *(const forward *)context;
+    job.V.first = own_memory(&job) + job.M.panel;
+    compute_tiles(&job, share(job.tiles.count, part, parts),
+                  share(job.tiles.count, part + 1, parts));
+}
+
+/* Tiles of a block: of a thread's own, V and M stay in the second-level cache. */
+static long block_tiles(const forward *job)
+{
+    if (!job->own_tiles)
         return min_long(job->tiles.count, job->stride == 1 ? 128 : 64);
     const long floats = plane_count(job) * (job->x.c + PANEL_COLUMNS);
     const long fit = L2_BYTES / 3 / (long)sizeof(float) / floats;
@@ -238,15 +243,18 @@ static long block_tiles(const forward *job, int keep)
 
 static int convolve(forward *job)
 {
-    const long c = job->x.c, panels = panel_count(job);
+    const long c = job->x.c;
     const int keep = c * job->k <= LARGEST_KEPT, count = plane_count(job);
-    job->most = block_tiles(job, keep);
+    int finite = 1;
+    job->finite = &finite;
     job->own_tiles = keep;
-    job->V = make_planes(NULL, count, job->most, keep ? c : SHARED_DEPTH, 0);
+    job->most = block_tiles(job);
+    job->depth = keep ? c : SHARED_DEPTH;
+    job->V = make_planes(NULL, count, job->most, job->depth, 0);
     job->M = make_planes(NULL, count, job->most, PANEL_COLUMNS, 0);
-    job->U = make_planes(NULL, PLANES, keep ? c : SHARED_DEPTH, PANEL_COLUMNS, WEIGHT_PADDING);
+    job->U = make_planes(NULL, PLANES, job->depth, PANEL_COLUMNS, WEIGHT_PADDING);
     const long inputs = planes_floats(&job->V, c), all_weights = planes_floats(&job->U, job->k);
-    const long packed = TAPS * TAPS * PANEL_COLUMNS * (keep ? c : SHARED_DEPTH);
+    const long packed = TAPS * TAPS * PANEL_COLUMNS * job->depth;
     const long own = packed + job->M.panel + (keep ? inputs : job->U.panel);
     const long shared = round_up(keep ? all_weights : inputs, PADDING);
     const long nothing = round_up(c, PADDING);
@@ -257,23 +265,15 @@ static int convolve(forward *job)
     memset(memory, 0, (size_t)c * sizeof(float));
     job->x.nothing = memory;
     job->own = memory + nothing + shared;
-    job->finite = 1;
     if (keep) {
         job->U.first = memory + nothing;
-        run_parts(make_all_weights, job, parts_for(panels, PLANES * c * PANEL_COLUMNS));
-        run_parts(forward_own_tiles, job, parts_for(job->tiles.count, count * c * job->k));
+        run_parts(make_all_weights, job, parts_for(panel_count(job), PLANES * c * PANEL_COLUMNS));
+        run_parts(compute_own_tiles, job, parts_for(job->tiles.count, count * c * job->k));
     } else {
         job->V.first = memory + nothing;
-        const int parts = parts_for(panels, job->most * count * c * PANEL_COLUMNS);
-        const long blocks = ceil_div(job->tiles.count, job->most);
-        for (long block = 0; block < blocks; block++) {
-            job->first = job->tiles.count * block / blocks;
-            job->count = job->tiles.count * (block + 1) / blocks - job->first;
-            run_parts(transform_shared_inputs, job, parts_for(job->count, count * c));
-            run_parts(forward_own_panels, job, parts);
-        }
+        compute_tiles(job, 0, job->tiles.count);
     }
-    return job->finite ? DONE : NOT_FINITE;
+    return finite ? DONE : NOT_FINITE;
 }
 
 int winograd_fits(const conv *s)

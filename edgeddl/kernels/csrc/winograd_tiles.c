@@ -4,12 +4,12 @@
 static void find_pixels(const images *x, long image, long top, long left, const int size,
                         const float **pixels)
 {
-    const float *corner = x->x + ((image * x->h + top) * x->w + left) * x->c;
+    const long corner = (image * x->h + top) * x->w + left;
     for (int i = 0; i < size; i++) {
         const int row_inside = (unsigned long)(top + i) < (unsigned long)x->h;
         for (int j = 0; j < size; j++) {
             const int inside = row_inside & ((unsigned long)(left + j) < (unsigned long)x->w);
-            pixels[i * size + j] = inside ? corner + (i * x->w + j) * x->c : x->nothing;
+            pixels[i * size + j] = inside ? x->x + (corner + i * x->w + j) * x->c : x->nothing;
         }
     }
 }

@@ -1,26 +1,14 @@
-/* The algebra of Winograd's convolution F(4 x 4, 3 x 3).
- *
- * In one dimension, four outputs of a filter with three taps are products of polynomials: evaluated
- * at the points 0, +-sqrt(1/2), +-sqrt(2) and infinity, multiplied point by point (6 instead of 12
- * multiplications), and interpolated. In two dimensions the same is done along both axes: 36
- * multiplications instead of 144.
+/* The algebra of Winograd's convolution F(4 x 4, 3 x 3); docs/kernels.md derives it.
  *
  *   y  = A' [ (G g G') * (B' d B) ] A      4 x 4 outputs from 6 x 6 inputs d and 3 x 3 weights g
  *   gW = G' [ (B' d B) * (A gy A') ] G     3 x 3 gradients, summed over all tiles
  *
- * With p = sqrt(1/2) and q = sqrt(2): p q = 1, the rows of G are (1, t, t^2) / N(t) for each point
- * t, those of A (1, t, t^2, t^3), those of B the coefficients of the polynomial that is zero at all
- * other points. These points have a third of the rounding error of the usual 0, +-1, +-2.
+ * The points are 0, +-p, +-q and infinity, p = sqrt(1/2), q = sqrt(2): they have a third of the
+ * rounding error of the usual 0, +-1, +-2.
  *
- * With stride 2, windows see every other pixel e through the outer taps, and the pixels f between
- * them through the middle one:
- *
- *   y[a] = (g[0] e[a] + g[2] e[a + 1]) + g[1] f[a]
- *
- * The sum in brackets is a filter with two taps: one with three, (0, g[0], g[2]), whose point 0
- * gives nothing and is left out. Pixels f are multiplied as they are. 5 points and 4 pixels make 81
- * multiplications instead of 144 in two dimensions. The four pixels share one weight: there are 6
- * weights along an axis here, too.
+ * With stride 2, y[a] = (g[0] e[a] + g[2] e[a + 1]) + g[1] f[a] for every other pixel e and the
+ * pixels f between them. The sum in brackets is a filter with three taps, (0, g[0], g[2]), whose
+ * point 0 gives nothing and is left out; pixels f are multiplied as they are, and share a weight.
  */
 #ifndef EDGEDDL_WINOGRAD_TRANSFORMS_H
 #define EDGEDDL_WINOGRAD_TRANSFORMS_H
