@@ -29,8 +29,9 @@ import numpy as np
 
 from edgeddl.errors import CommunicationError
 
-# Who waits is woken when so much has arrived. Half or twice as much made no difference.
-WAKING_BYTES = 128 * 2**10
+# Who waits is woken when so much has arrived. With a quarter of it an all-reduce of 4 MiB between
+# four emulated boards took 5.0 to 5.8 ms of processor time instead of 4.2 to 4.6, and no less time.
+WAKING_BYTES = 512 * 2**10
 LONGEST_SLEEP_MILLISECONDS = 1000  # then it looks by itself, whatever the system thinks of marks
 
 
