@@ -38,13 +38,7 @@ class NowhereCommunicator:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def allreduce(self, array: np.ndarray) -> None:
-        """Nothing."""
-
-    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        """Nothing."""
-
-    def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
+    def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         """Nothing."""
 
 

@@ -57,7 +57,10 @@ class Communicator(Protocol):
         """What lies between ranks: "nothing" (one rank), "threads", "memory" or "network"."""
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
-        """Replace a contiguous array by its sum over ranks; None: as was chosen for its size."""
+        """Replace a contiguous array by its sum over ranks; None: as was chosen for its size.
+
+        Of float32 or float64; the ring sums numbers in half precision (kernels.halves), too.
+        """
 
     def choose(self, choice: Choice) -> None:
         """From here on, sum arrays as this says; the same on every rank."""
@@ -70,9 +73,6 @@ class Communicator(Protocol):
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Replace a contiguous array by the root's."""
-
-    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        """Row i of `send` becomes row `rank` of `receive` on rank i."""
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         """Every rank's `send` becomes row `rank` of everybody's `receive`."""

@@ -47,9 +47,6 @@ class SingleCommunicator:
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         pass
 
-    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        receive[...] = send
-
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         receive[0] = send
 
@@ -214,11 +211,6 @@ class ThreadCommunicator:
         source = self._exchange(array)[root]
         if self.rank != root:
             array[...] = source
-        self._wait()
-
-    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        for rank, other in enumerate(self._exchange(send)):
-            receive[rank] = other[self.rank]
         self._wait()
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:

@@ -88,9 +88,6 @@ class MPICommunicator:
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         _wait(self._comm.Ibcast(_as_bytes(array), root=root))
 
-    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        _wait(self._comm.Ialltoall(_as_bytes(send), _as_bytes(receive)))
-
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         _wait(self._comm.Iallgather(_as_bytes(send), _as_bytes(receive)))
 

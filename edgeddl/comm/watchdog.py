@@ -154,10 +154,6 @@ class WatchedCommunicator:
         with self._watchdog.collective("broadcast"):
             self._inner.broadcast(array, root)
 
-    def alltoall(self, send: np.ndarray, receive: np.ndarray) -> None:
-        with self._watchdog.collective("all-to-all"):
-            self._inner.alltoall(send, receive)
-
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
         with self._watchdog.collective("all-gather"):
             self._inner.allgather_array(send, receive)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from edgeddl.config import kernel_choice
 from edgeddl.errors import KernelError
@@ -27,11 +28,13 @@ from edgeddl.kernels.checks import (
     check_writable,
     is_plain,
 )
+from edgeddl.kernels.halves import BLOCK, HALF_BLOCK
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.segments import check_segments
 from edgeddl.kernels.selection import select
+from edgeddl.kernels.streams import Neighbours
 from edgeddl.kernels.window import Window
 
 Shape4 = tuple[int, int, int, int]
@@ -377,31 +380,44 @@ def momentum_sgd(
     )
 
 
-def encode_half(x: Array, factor: float, out: Array) -> None:
-    """out (uint16) = x in half precision, as multiples of factor * 2**-112.
+def encode_half(numbers: Array, blocks: Array) -> None:
+    """The blocks (HALF_BLOCK) become these numbers, rounded to 11 bits; see halves.py."""
+    _check_half(numbers, blocks)
+    check_writable("blocks", blocks, numbers=numbers)
+    _implementation.encode_half(numbers, blocks)
 
-    x / (factor * 2**-112) must lie within half precision's range, 65504.
+
+def decode_half(blocks: Array, numbers: Array) -> None:
+    """The numbers become those of the blocks."""
+    _check_half(numbers, blocks)
+    check_writable("numbers", numbers, blocks=blocks)
+    _implementation.decode_half(blocks, numbers)
+
+
+def _check_half(numbers: Array, blocks: Array) -> None:
+    check_contiguous((None,), numbers=numbers)
+    _check_stream_array("blocks", blocks, (HALF_BLOCK,))
+    check_shape("blocks", blocks.shape, (-(-numbers.size // BLOCK),))
+
+
+def ring_sum(array: Array, place: Neighbours) -> None:
+    """Replace an array of float32, float64 or HALF_BLOCK by its sum over all ranks of a ring.
+
+    Everybody gets the same bits. Raises StreamLost; what the array has then is of no use.
     """
-    _check_half(x, out)
-    check_writable("out", out, x=x)
-    _implementation.encode_half(x, factor, out)
+    _check_stream_array("array", array, (np.float32, np.float64, HALF_BLOCK))
+    check_writable("array", array)
+    if place.size > 1 and array.size:
+        _implementation.ring_sum(array.reshape(-1), place)
 
 
-def decode_half(x: Array, factor: float, out: Array) -> None:
-    """out (float32) = what encode_half was given; infinity and NaN only come from the factor."""
-    _check_half(out, x)
-    check_writable("out", out, x=x)
-    _implementation.decode_half(x, factor, out)
-
-
-def _check_half(numbers: Array, halves: Array) -> None:
-    check_array("numbers", numbers, (None,))
-    if halves.dtype != np.uint16 or halves.shape != numbers.shape:
-        raise KernelError(
-            f"halves must be uint16 of shape {numbers.shape}, not {halves.dtype} of {halves.shape}"
-        )
-    if not (numbers.flags.c_contiguous and halves.flags.c_contiguous):
-        raise KernelError("numbers and halves must be contiguous")
+def _check_stream_array(name: str, array: Array, dtypes: tuple[DTypeLike, ...]) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
+        found = getattr(array, "dtype", type(array).__name__)
+        wanted = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
+        raise KernelError(f"{name} must be a NumPy array of {wanted}, not of {found}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise KernelError(f"{name} must be contiguous and aligned in memory")
 
 
 def low_rank_left(

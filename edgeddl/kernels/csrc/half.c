@@ -1,37 +1,67 @@
 /* Conversion between float32 and half precision for the wire, by integer arithmetic.
  *
  * Multiplied by 2^-112, a number has the exponent bits that it needs in half precision: what is
- * left is to round 13 bits of the mantissa off and to move the sign. The caller's factor contains
- * that power of two. These loops stay on the caller's thread: it is the one that communicates,
- * while the pool's threads compute.
+ * left is to round 13 bits of the mantissa off and to move the sign. A block's factor contains that
+ * power of two. These loops stay on the caller's thread: it is the one that communicates, while the
+ * pool's threads compute.
  */
-#include <stdint.h>
+#include <math.h>
 #include <string.h>
 
+#include "half.h"
+#include "simd.h"
 #include "threads.h"
 
-EXPORT int edgeddl_encode_half(long count, const float *restrict x, float multiplier,
-                               uint16_t *restrict halves)
+/* The factor with which a block's largest magnitude becomes a half within [2^14, 2^15). */
+static float factor_for(const float *numbers, long count)
 {
+    enum { MANTISSA_BITS = 23, HALF = 126, LARGEST_EXPONENT = 30 }; /* 2^30 takes factor 2^127 */
+    int32_t largest = 0; /* as integers magnitudes have the same order, and NaN is above all */
     for (long i = 0; i < count; i++) {
-        const float scaled = x[i] * multiplier;
+        int32_t bits;
+        memcpy(&bits, numbers + i, sizeof bits);
+        bits &= INT32_MAX;
+        largest = bits > largest ? bits : largest;
+    }
+    const int exponent = (largest >> MANTISSA_BITS) - HALF;
+    return exponent > LARGEST_EXPONENT ? NAN : ldexpf(1, 112 - 15 + exponent);
+}
+
+void encode_block(const float *restrict numbers, long count, half_block *restrict block)
+{
+    block->factor = factor_for(numbers, count);
+    const float multiplier = 1 / block->factor;
+    for (long i = 0; i < count; i++) {
+        const float scaled = numbers[i] * multiplier;
         uint32_t bits;
         memcpy(&bits, &scaled, sizeof bits);
         bits += 1 << 12; /* half of the last bit that stays */
-        halves[i] = (uint16_t)((bits >> 13 & 0x7fff) | (bits >> 16 & 0x8000));
+        block->halves[i] = (uint16_t)((bits >> 13 & 0x7fff) | (bits >> 16 & 0x8000));
     }
-    return DONE;
 }
 
-EXPORT int edgeddl_decode_half(long count, const uint16_t *restrict halves, float factor,
-                               float *restrict x)
+void decode_block(const half_block *restrict block, long count, float *restrict numbers)
 {
+    const float factor = block->factor;
     for (long i = 0; i < count; i++) {
-        const uint32_t half = halves[i];
+        const uint32_t half = block->halves[i];
         const uint32_t bits = (half & 0x7fff) << 13 | (half & 0x8000) << 16;
         float scaled;
         memcpy(&scaled, &bits, sizeof scaled);
-        x[i] = scaled * factor;
+        numbers[i] = scaled * factor;
     }
+}
+
+EXPORT int edgeddl_encode_half(long count, const float *numbers, half_block *blocks)
+{
+    for (long first = 0; first < count; first += BLOCK)
+        encode_block(numbers + first, min_long(BLOCK, count - first), blocks++);
+    return DONE;
+}
+
+EXPORT int edgeddl_decode_half(long count, const half_block *blocks, float *numbers)
+{
+    for (long first = 0; first < count; first += BLOCK)
+        decode_block(blocks++, min_long(BLOCK, count - first), numbers + first);
     return DONE;
 }

@@ -38,6 +38,7 @@ from edgeddl.kernels.native.pooling import (
     max_pooling_backward,
     max_pooling_forward,
 )
+from edgeddl.kernels.native.ring import ring_sum
 
 __all__ = [
     "add",
@@ -69,6 +70,7 @@ __all__ = [
     "momentum_sgd",
     "relu_backward",
     "relu_forward",
+    "ring_sum",
     "set_threads",
     "softmax_cross_entropy",
     "threads",

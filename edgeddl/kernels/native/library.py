@@ -83,6 +83,7 @@ _TYPES: dict[str, Any] = {
     "l": ctypes.c_long,
     "f": ctypes.c_float,
     "d": ctypes.c_double,
+    "c": ctypes.c_char,
 }
 
 
@@ -99,8 +100,14 @@ class Library:
 
         `arguments` has a letter for each: p a contiguous array or None, v any array to be read or
         None, w a contiguous array to be written, s a structure by reference, i int, l long,
-        f float, d double.
+        f float, d double, c char.
         """
+        function = self.plain_function(name, arguments)
+        function.errcheck = _check_memory
+        return function
+
+    def plain_function(self, name: str, arguments: str) -> Any:
+        """Likewise, of which the caller looks at what it returns."""
         try:
             function: Any = self.handle[f"edgeddl_{name}"]
         except AttributeError as error:
@@ -109,7 +116,6 @@ class Library:
             ) from error
         function.argtypes = [_TYPES[letter] for letter in arguments]
         function.restype = ctypes.c_int
-        function.errcheck = _check_memory
         return function
 
 

@@ -38,6 +38,7 @@ from edgeddl.kernels.reference.pooling import (
     max_pooling_backward,
     max_pooling_forward,
 )
+from edgeddl.kernels.reference.ring import ring_sum
 
 __all__ = [
     "add",
@@ -67,5 +68,6 @@ __all__ = [
     "momentum_sgd",
     "relu_backward",
     "relu_forward",
+    "ring_sum",
     "softmax_cross_entropy",
 ]

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeddl.kernels.halves import BLOCK
 from edgeddl.kernels.layout import Array
 
-BLOCK = 1 << 14  # numbers; the block and its two scratch arrays fit the cache (see blocks.py)
+AT_ONCE = 16  # blocks; they and their scratch arrays fit the cache (see blocks.py)
+# 2**LARGEST_EXPONENT is encoded with the largest power of two that a float32 can be.
+LARGEST_EXPONENT = 127 - 112 + 15
 
 _HALF_UNIT = np.uint32(1 << 12)  # half of the last bit that stays
 _SHIFT = np.uint32(13)
@@ -24,34 +27,51 @@ _SIGN = np.uint32(0x8000)
 _MAGNITUDE = np.uint32(0x7FFF)
 
 
-def encode_half(x: Array, factor: float, out: Array) -> None:
-    """out = x / (factor * 2**-112) in half precision, as uint16; must be within its range."""
-    scratch, signs = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.uint32)
-    multiplier = np.float32(1 / factor)
-    for start in range(0, x.size, BLOCK):
-        part = x[start : start + BLOCK]
-        scaled, sign = scratch[: part.size], signs[: part.size]
-        np.multiply(part, multiplier, out=scaled)
-        bits = scaled.view(np.uint32)
-        bits += _HALF_UNIT
-        np.right_shift(bits, _SIGN_SHIFT, out=sign)
-        sign &= _SIGN
-        bits >>= _SHIFT
-        bits &= _MAGNITUDE
-        np.bitwise_or(bits, sign, out=out[start : start + BLOCK], casting="unsafe")
+def encode_half(numbers: Array, blocks: Array) -> None:
+    """The blocks become these numbers."""
+    for first in range(0, len(blocks), AT_ONCE):
+        some = blocks[first : first + AT_ONCE]
+        part = numbers[first * BLOCK : (first + AT_ONCE) * BLOCK]
+        padded = np.zeros((len(some), BLOCK), np.float32)
+        padded.reshape(-1)[: part.size] = part
+        some["factor"] = _factors(padded)
+        _encode(padded, some)
 
 
-def decode_half(x: Array, factor: float, out: Array) -> None:
-    """out = what encode_half was given, rounded to 11 bits; the same factor."""
-    signs = np.empty(BLOCK, np.uint32)
-    multiplier = np.float32(factor)
-    for start in range(0, x.size, BLOCK):
-        result = out[start : start + BLOCK]
-        bits, sign = result.view(np.uint32), signs[: result.size]
-        bits[...] = x[start : start + BLOCK]
-        np.bitwise_and(bits, _SIGN, out=sign)
+def _encode(scaled: Array, blocks: Array) -> None:
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled *= (1 / blocks["factor"])[:, None]
+    bits = scaled.view(np.uint32)
+    bits += _HALF_UNIT
+    sign = bits >> _SIGN_SHIFT
+    sign &= _SIGN
+    bits >>= _SHIFT
+    bits &= _MAGNITUDE
+    bits |= sign
+    blocks["halves"] = bits
+
+
+def _factors(rows: Array) -> Array:
+    """Those with which each row's largest magnitude becomes a half within [2**14, 2**15)."""
+    largest = np.abs(rows).max(axis=1)
+    exponents = np.frexp(largest)[1]
+    # Below the smallest normal number, and for zero, any factor will do.
+    exponents = np.where(largest < np.finfo(np.float32).tiny, -126, exponents)
+    too_large = ~np.isfinite(largest) | (exponents > LARGEST_EXPONENT)
+    factors = np.ldexp(np.float32(1), 112 - 15 + np.where(too_large, 0, exponents))
+    return np.where(too_large, np.float32(np.nan), factors.astype(np.float32))
+
+
+def decode_half(blocks: Array, numbers: Array) -> None:
+    """The numbers become those of the blocks."""
+    for first in range(0, len(blocks), AT_ONCE):
+        some = blocks[first : first + AT_ONCE]
+        bits = some["halves"].astype(np.uint32)
+        sign = bits & _SIGN
         sign <<= _SIGN_SHIFT
         bits &= _MAGNITUDE
         bits <<= _SHIFT
         bits |= sign
-        result *= multiplier
+        decoded = bits.view(np.float32) * some["factor"][:, None]
+        part = numbers[first * BLOCK : (first + AT_ONCE) * BLOCK]
+        part[...] = decoded.reshape(-1)[: part.size]

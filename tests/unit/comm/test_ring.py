@@ -1,58 +1,39 @@
-"""The ring's plan, and its sums against plain addition."""
+"""Sums round the ring against plain addition, and streams that are lost."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 
+from edgeddl import kernels
 from edgeddl.comm import ring
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
-from edgeddl.comm.ring import NeighbourGone, Ring, plan_ring
+from edgeddl.comm.ring import NeighbourGone, Ring
+from edgeddl.errors import KernelError, NativeKernelsUnavailable
+from edgeddl.kernels import reference
 
 SIZES = (2, 3, 4, 5, 7)
 LENGTHS = (1, 2, 5, 17, 64, 1001)
 
 
-@pytest.mark.parametrize(("size", "length"), list(itertools.product(SIZES, LENGTHS)))
-def test_what_a_rank_sends_is_what_its_neighbour_receives(size: int, length: int) -> None:
-    plans = [plan_ring(length, size, rank) for rank in range(size)]
-    for rank, (sends, _) in enumerate(plans):
-        _, receives = plans[(rank + 1) % size]
-        assert sends == receives
-
-
-@pytest.mark.parametrize(("size", "length"), list(itertools.product(SIZES, LENGTHS)))
-def test_each_link_carries_the_least_possible(size: int, length: int) -> None:
-    chunk = -(-length // size)
-    for rank in range(size):
-        sends, _ = plan_ring(length, size, rank)
-        carried = sum(span.stop - span.start for span in sends)
-        assert 2 * (length - chunk) <= carried <= 2 * length
-        if length % size == 0:
-            assert carried == 2 * (size - 1) * length // size
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_what_has_arrived_in_one_turn_is_sent_in_the_next(size: int) -> None:
-    for rank in range(size):
-        sends, receives = plan_ring(100 * size, size, rank)
-        places = [[(span.start, span.stop) for span in spans] for spans in (sends[1:], receives)]
-        assert places[0] == places[1][:-1]
-        assert sends[0].start == 100 * rank
-
-
-def test_one_rank_sends_nothing() -> None:
-    assert plan_ring(10, 1, 0) == ([], [])
+@pytest.fixture(params=["native", "reference"], autouse=True)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = reference
+    if request.param == "native":
+        try:
+            from edgeddl.kernels import native as module
+        except NativeKernelsUnavailable as error:
+            pytest.skip(str(error))
+    monkeypatch.setattr(kernels, "_implementation", module)
 
 
 def ring_sum(communicator: Communicator, array: np.ndarray) -> None:
@@ -85,7 +66,7 @@ def test_the_same_bits_every_time() -> None:
     assert run_ranks(4, work) == run_ranks(4, work)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_arrays_of_any_size_and_kind_follow_each_other(dtype: type) -> None:
     lengths = (3, 70_001, 0, 1, 300_000, 2)
 
@@ -116,7 +97,7 @@ def test_an_array_that_is_not_contiguous_is_refused() -> None:
     def work(communicator: Communicator) -> None:
         ring_sum(communicator, np.zeros((10, 10), np.float32)[:, ::2])
 
-    with pytest.raises(ValueError, match="not contiguous"):
+    with pytest.raises(KernelError, match="must be contiguous"):
         run_ranks(2, work)
 
 
@@ -130,42 +111,43 @@ def test_another_ranks_end_ends_the_ring() -> None:
         run_ranks(3, work)
 
 
-class DripFeed:
-    """A stream through which a few bytes pass at a time, so that numbers are torn apart."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self.fileno = stream.fileno
-        self.setblocking = stream.setblocking
-        self.setsockopt = stream.setsockopt
-        self.close = stream.close
-
-    def recv_into(self, room: memoryview) -> int:
-        return self._stream.recv_into(room[:3])
-
-    def send(self, values: memoryview) -> int:
-        return self._stream.send(values[:7])
+def drip(source: socket.socket, destination: socket.socket) -> None:
+    """Pass bytes on, a few at a time, so that numbers are torn apart."""
+    while some := source.recv(3):
+        destination.sendall(some)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 100])
 def test_numbers_that_arrive_in_parts(length: int) -> None:
     size = 3
-    pairs = [socket.socketpair() for _ in range(size)]
+    ends = [(socket.socketpair(), socket.socketpair()) for _ in range(size)]  # from rank to next
+    rings = [Ring(rank, size, ends[rank - 1][1][1], ends[rank][0][0]) for rank in range(size)]
+    drips = [threading.Thread(target=drip, args=(one[1], other[0])) for one, other in ends]
+    for thread in drips:
+        thread.start()
     arrays = [np.full(length, 10.0**rank, np.float32) for rank in range(size)]
+    sum_all(rings, arrays)
+    for array in arrays:
+        np.testing.assert_array_equal(array, 111.0)
+    for one in rings:
+        one.close()
+    for thread in drips:
+        thread.join()
+    for before, after in ends:
+        before[1].close()
+        after[0].close()
 
-    def work(rank: int) -> None:
-        left, right = DripFeed(pairs[rank - 1][1]), DripFeed(pairs[rank][0])
-        Ring(rank, size, left, right).sum(arrays[rank])  # type: ignore[arg-type]
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+def sum_all(rings: Sequence[Ring], arrays: Sequence[np.ndarray]) -> None:
+    threads = [
+        threading.Thread(target=one.sum, args=(array,), daemon=True)
+        for one, array in zip(rings, arrays, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=20)
-    for array in arrays:
-        np.testing.assert_array_equal(array, 111.0)
-    for one in itertools.chain(*pairs):
-        one.close()
+        assert not thread.is_alive()
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -194,19 +176,12 @@ def test_nobody_waits_for_more_than_can_arrive(
     kilobytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ring, "WAKING_BYTES", 2**30)
-    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", None)
+    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", -1)
     size = 3
     pairs = [tcp_pair() for _ in range(size)]
     arrays = [np.full(kilobytes * 256, rank, np.float32) for rank in range(size)]
     rings = [Ring(rank, size, pairs[rank - 1][1], pairs[rank][0]) for rank in range(size)]
-    threads = [
-        threading.Thread(target=one.sum, args=(array,), daemon=True)
-        for one, array in zip(rings, arrays, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=20)
+    sum_all(rings, arrays)
     for array in arrays:
         np.testing.assert_array_equal(array, 3.0)
     for one in rings:
@@ -229,7 +204,7 @@ def begin_sum(one: Ring, array: np.ndarray) -> threading.Thread:
 def test_a_torn_number_is_waited_for_to_its_last_byte(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", None)
+    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", -1)
     one, to_rank, from_rank = place
     array = np.array([1, 2], np.float32)
     summing = begin_sum(one, array)
@@ -279,11 +254,8 @@ def test_a_right_neighbour_that_is_gone_is_noticed_while_nothing_is_to_be_sent(
 
 
 def test_a_network_that_is_down_is_a_lost_connection(place: Place) -> None:
-    class Unreachable(DripFeed):
-        def recv_into(self, room: memoryview) -> int:
-            raise OSError(errno.EHOSTUNREACH, "No route to host")
-
     one, _, _ = place
-    one._left = Unreachable(one._left)  # type: ignore[assignment]
-    with pytest.raises(NeighbourGone, match="No route to host"):
+    one._left.close()
+    one._left = socket.socket()  # of which the system says that it leads nowhere
+    with pytest.raises(NeighbourGone, match="rank 1 is lost: Transport endpoint is not connected"):
         one.sum(np.zeros(10, np.float32))

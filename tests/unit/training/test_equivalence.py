@@ -102,9 +102,8 @@ def test_half_precision_on_the_wire_stays_close(tmp_path: Path) -> None:
     half = train(tmp_path / "half", 2, compression="fp16")
     np.testing.assert_allclose(half["step_losses"], full["step_losses"], rtol=1e-3)
     assert half["step_losses"] != full["step_losses"]
-    assert half["ranks"][0]["bytes_sent"] == pytest.approx(
-        full["ranks"][0]["bytes_sent"] / 2, rel=0.01
-    )
+    half_bytes, full_bytes = (run["ranks"][0]["bytes_sent"] for run in (half, full))
+    assert full_bytes / 2 <= half_bytes <= 1.1 * full_bytes / 2  # whole blocks
 
 
 @pytest.mark.parametrize("model", ["tests.models:TinyNet", NORMALISED])
