@@ -392,11 +392,23 @@ class TrainConfig:
                 f" --compression {self.compression} would spoil: it compresses gradients",
                 hint="leave one of them out",
             )
+        if self.compression == "fp16" and self.allreduce not in ("auto", "ring"):
+            raise ConfigError(
+                f"--compression fp16 goes round the ring: Open MPI (--allreduce {self.allreduce})"
+                " cannot add it",
+                hint="leave --allreduce out",
+            )
         if self.stall_timeout_seconds < self.stall_warning_seconds:
             raise ConfigError(
                 f"--stall-timeout-seconds ({self.stall_timeout_seconds:g}) is below"
                 f" --stall-warning-seconds ({self.stall_warning_seconds:g})"
             )
+
+    @property
+    def forced_allreduce(self) -> str | None:
+        """None: by size of bucket and measured links."""
+        allreduce = "ring" if self.compression == "fp16" else self.allreduce
+        return None if allreduce == "auto" else allreduce
 
     @property
     def bucket_bytes(self) -> int:

@@ -37,8 +37,8 @@ def choose_allreduce(run: PreparedRun) -> None:
     A resumed run goes on with what was chosen at its start: another order of summation would make
     other bits.
     """
-    communicator, forced = run.communicator, run.config.allreduce
-    if forced != "auto":
+    communicator, forced = run.communicator, run.config.forced_allreduce
+    if forced:
         communicator.choose(lambda size: forced)
         return
     if run.state.ring_from_bytes is None:

@@ -13,6 +13,7 @@ from edgeddl.comm.local import ThreadCommunicator, run_ranks
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import NEVER, RingFrom
 from edgeddl.config import TrainConfig
+from edgeddl.errors import ConfigError
 from edgeddl.training import forecast
 from edgeddl.training.banner import render_banner
 from edgeddl.training.forecast import choose_allreduce, make_forecast
@@ -98,6 +99,21 @@ def test_an_algorithm_can_be_forced(tmp_path: Path, algorithm: str) -> None:
     plain = train(tmp_path / "plain", 3)
     forced = train(tmp_path / "forced", 3, allreduce=algorithm)
     np.testing.assert_allclose(forced["step_losses"], plain["step_losses"], rtol=1e-5)
+
+
+def test_half_precision_goes_round_the_ring(tmp_path: Path) -> None:
+    def work(communicator: Communicator) -> list[str]:
+        chosen: list[str] = []
+        run = prepare(tmp_path, communicator, compression="fp16")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(communicator, "choose", lambda choice: chosen.append(choice(1)))
+            choose_allreduce(run)
+        return chosen
+
+    assert run_ranks(2, work) == [["ring"]] * 2
+    with pytest.raises(ConfigError, match="goes round the ring") as caught:
+        TrainConfig(compression="fp16", allreduce="mpi")
+    assert "leave --allreduce out" in str(caught.value)
 
 
 @pytest.mark.usefixtures("network")
