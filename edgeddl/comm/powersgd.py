@@ -10,7 +10,8 @@ convolution's [kh][kw][C][K] has kh*kw*C rows and K columns. For each, in each s
     error = M - P (M^T P)^T   with the rank's own M^T P
 
 The error is computed when the next step's M is: in between M is kept, with the P and the M^T P that
-have to be subtracted. So memory is walked once for M and P, once for Q and once for P Q^T.
+have to be subtracted. So memory is walked once for M and P, once for Q and once for P Q^T. Each
+is one call for all matrices of a bucket: after a walk Python's own code is no longer in the caches.
 
 The errors of all ranks add up to what the optimizer has not been given yet: nothing is lost. One
 round of this power iteration a step is enough, as gradients change slowly.
@@ -23,17 +24,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from edgeddl.comm.arena import aligned_zeros
 from edgeddl.comm.bucket import ITEM_BYTES, Bucket, BucketPlan, ParameterSpec
 from edgeddl.comm.communicator import Communicator, optimal_bytes
-from edgeddl.kernels import low_rank_left, low_rank_product, low_rank_right, low_rank_subtract
-
-# A column is made of earlier ones, and of rounding, if no larger part of it is left without them.
-DEPENDENT = float(np.finfo(np.float32).eps)
+from edgeddl.kernels import (
+    low_rank_left,
+    low_rank_orthonormalise,
+    low_rank_product,
+    low_rank_right,
+    low_rank_subtract,
+)
+from edgeddl.kernels.matrices import Matrices
 
 Shape = tuple[int, ...]
 
@@ -56,8 +60,11 @@ class PowerSGD:
     """
 
     def __init__(self, plan: BucketPlan, rank: int) -> None:
-        specs = [slot.spec for slot in plan.slots if saves_bytes(slot.spec, rank)]
-        self._error_shapes: dict[str, Shape] = {spec.name: matrix_shape(spec) for spec in specs}
+        self._rank = rank
+        self._slots = [slot for slot in plan.slots if saves_bytes(slot.spec, rank)]
+        self._error_shapes: dict[str, Shape] = {
+            slot.spec.name: matrix_shape(slot.spec) for slot in self._slots
+        }
         self._factor_shapes: dict[str, Shape] = {
             name: (rank, columns) for name, (_, columns) in self._error_shapes.items()
         }
@@ -65,7 +72,7 @@ class PowerSGD:
         self.factors = _zeros(self._factor_shapes)
         for factor in self.split_factors(self.factors).values():
             factor[...] = _first_factor(factor.shape)
-        self._exchanges: dict[Bucket, _Exchange] = {}
+        self._exchanges: dict[tuple[int, int], _Exchange] = {}  # by where the bucket is
 
     @property
     def errors(self) -> np.ndarray:
@@ -86,13 +93,32 @@ class PowerSGD:
     def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         if communicator.size == 1:
             return 0
-        if bucket not in self._exchanges:
-            errors, factors = self.split_errors(self._errors), self.split_factors(self.factors)
-            self._exchanges[bucket] = _Exchange(bucket, errors, factors)
+        # Not by the bucket itself: its hash is that of all its slots.
+        place = bucket.start, bucket.stop
+        if place not in self._exchanges:
+            self._exchanges[place] = self._make_exchange(bucket)
         # What is not finite comes out as NaN on every rank: the run ends with one message, to which
         # NumPy's have nothing to add.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._exchanges[bucket].sum(communicator, gradients)
+            return self._exchanges[place].sum(communicator, gradients)
+
+    def _make_exchange(self, bucket: Bucket) -> _Exchange:
+        before = self._matrices(0, bucket.start)
+        matrices = self._matrices(bucket.start, bucket.stop)
+        errors = self._errors[before.errors :][: matrices.errors]
+        factors = self.factors[before.rights :][: matrices.rights]
+        others = [
+            np.arange(slot.start, slot.stop) - bucket.start
+            for slot in bucket.slots
+            if slot.spec.name not in self._error_shapes
+        ]
+        return _Exchange(matrices, errors, factors, np.concatenate([np.arange(0), *others]))
+
+    def _matrices(self, start: int, stop: int) -> Matrices:
+        """Those in this part of the flat gradients."""
+        slots = (slot for slot in self._slots if start <= slot.start < stop)
+        places = [(slot.start - start, *matrix_shape(slot.spec)) for slot in slots]
+        return Matrices(self._rank, stop - start, places)
 
     def payloads(self, bucket: Bucket) -> list[int]:
         lefts = rights = 0
@@ -105,120 +131,72 @@ class PowerSGD:
 
 
 class _Exchange:
-    """The messages of a bucket, kept from step to step, and what they are made of."""
+    """The messages of a bucket, kept from step to step, and what they are made of.
+
+    errors: or the last step's M, from which lefts told has yet to be subtracted
+    factors: every Q^T as it was at the end of the step before
+    lefts: every P; with the others, which travel as they are, the first message
+    rights: every Q^T, the second message
+    told: this rank's part of it
+    """
 
     def __init__(
-        self, bucket: Bucket, errors: Mapping[str, np.ndarray], factors: Mapping[str, np.ndarray]
+        self, matrices: Matrices, errors: np.ndarray, factors: np.ndarray, others: np.ndarray
     ) -> None:
-        self._place = {
-            slot.spec.name: slice(slot.start - bucket.start, slot.stop - bucket.start)
-            for slot in bucket.slots
-        }
-        names = [name for name in self._place if name in errors]
-        lefts: dict[str, Shape] = {n: (len(errors[n]), len(factors[n])) for n in names}
-        rights: dict[str, Shape] = {n: factors[n].shape for n in names}
-        others: dict[str, Shape] = {
-            slot.spec.name: (slot.spec.count,)
-            for slot in bucket.slots
-            if slot.spec.name not in errors
-        }
-        self._first, self._second = _zeros(lefts | others), _zeros(rights)
-        self._told, self._to_subtract = _zeros(rights), False
-        first, second = _split(self._first, lefts | others), _split(self._second, rights)
-        told = _split(self._told, rights)
-        self._others = {name: first[name] for name in others}
-        self._matrices = {
-            n: _Matrix(errors[n], factors[n], left=first[n], right=second[n], told=told[n])
-            for n in names
-        }
+        """With the indices of the other gradients."""
+        self._matrices, self._errors, self._factors = matrices, errors, factors
+        self._places = others
+        self._first = aligned_zeros(matrices.lefts + others.size)
+        self._lefts, self._others = np.split(self._first, [matrices.lefts])
+        self._rights, self._told = aligned_zeros(matrices.rights), aligned_zeros(matrices.rights)
+        self._to_subtract = False
+        indices = matrices.split_rights(np.arange(matrices.rights))
+        self._row_starts = np.array([row[0] for right in indices for row in right], np.intp)
 
     def sum(self, communicator: Communicator, gradients: np.ndarray) -> int:
-        for name, matrix in self._matrices.items():
-            matrix.take(gradients[self._place[name]], self._to_subtract)
-        self._to_subtract = False
-        for name, message in self._others.items():
-            message[...] = gradients[self._place[name]]
+        """Two all-reduces, or one where nothing is compressed."""
+        self._take(gradients)
         communicator.allreduce(self._first)
-        for name, message in self._others.items():
-            gradients[self._place[name]] = message
-        if self._matrices:
-            self._finish(communicator, gradients)
-        sizes = (self._first.nbytes, self._second.nbytes)
+        gradients[self._places] = self._others
+        if self._rights.size:
+            self._answer()
+            communicator.allreduce(self._rights)
+            self._give(gradients)
+        sizes = (self._first.nbytes, self._rights.nbytes)
         return sum(optimal_bytes(size, communicator.size) for size in sizes)
 
-    def _finish(self, communicator: Communicator, gradients: np.ndarray) -> None:
-        for matrix in self._matrices.values():
-            matrix.answer()
-        self._told[...] = self._second
+    def _take(self, gradients: np.ndarray) -> None:
+        """M, in the place of the errors, and this rank's part of P."""
+        told = self._told if self._to_subtract else None
+        low_rank_left(self._matrices, self._errors, gradients, self._factors, self._lefts, told)
+        self._to_subtract = False
+        self._others[...] = gradients[self._places]
+
+    def _answer(self) -> None:
+        """This rank's part of Q."""
+        low_rank_orthonormalise(self._matrices, self._lefts)
+        low_rank_right(self._matrices, self._errors, self._lefts, self._rights)
+        self._told[...] = self._rights
         self._to_subtract = True
-        communicator.allreduce(self._second)
-        for name, matrix in self._matrices.items():
-            matrix.give(gradients[self._place[name]])
+
+    def _give(self, gradients: np.ndarray) -> None:
+        """The products, in the place of the gradients, and Q for the next step."""
+        low_rank_product(self._matrices, self._lefts, self._rights, gradients)
+        self._factors[...] = self._rights
+        if not np.logical_or.reduceat(self._rights, self._row_starts).all():
+            self._revive()
+
+    def _revive(self) -> None:
+        """From zero it would stay zero for ever: no gradient yet, or one of a lower rank."""
+        for factor in self._matrices.split_rights(self._factors):
+            dead = ~factor.any(axis=1)
+            factor[dead] = _first_factor(factor.shape)[dead]
 
     def settle(self) -> None:
         """Errors, where M was kept until now."""
         if self._to_subtract:
-            for matrix in self._matrices.values():
-                matrix.settle()
+            low_rank_subtract(self._matrices, self._lefts, self._told, self._errors)
         self._to_subtract = False
-
-
-@dataclass(frozen=True, eq=False)
-class _Matrix:
-    """A weight's share in the state of this rank and in the messages of its bucket: all views.
-
-    error: or the last step's M, from which left told has yet to be subtracted
-    factor: Q^T as it was at the end of the step before
-    left: P, in the first message
-    right: Q^T, in the second
-    told: this rank's part of it
-    """
-
-    error: np.ndarray
-    factor: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    told: np.ndarray
-
-    def take(self, flat_gradient: np.ndarray, subtract: bool) -> None:
-        """M, in the place of the error, and this rank's part of P."""
-        gradient = flat_gradient.reshape(self.error.shape)
-        told = self.told if subtract else None
-        low_rank_left(self.error, gradient, self.factor, self.left, told)
-
-    def answer(self) -> None:
-        """This rank's part of Q."""
-        orthonormalise(self.left)
-        low_rank_right(self.error, self.left, self.right)
-
-    def settle(self) -> None:
-        """What P and this rank's part of Q leave out, in the place of M."""
-        low_rank_subtract(self.left, self.told, self.error)
-
-    def give(self, flat_gradient: np.ndarray) -> None:
-        """The product, in the place of the gradient, and Q for the next step."""
-        low_rank_product(self.left, self.right, flat_gradient.reshape(self.error.shape))
-        self.factor[...] = self.right
-        # From zero it would stay zero for ever: no gradient yet, or of a lower rank than it may be.
-        dead = ~self.factor.any(axis=1)
-        if dead.any():
-            self.factor[dead] = _first_factor(self.factor.shape)[dead]
-
-
-def orthonormalise(columns: np.ndarray) -> None:
-    """Gram-Schmidt, in place; a column that depends on those before it becomes zero.
-
-    In float64, and without BLAS, whose order of summation follows the number of threads: from the
-    same bits every rank makes the same bits.
-    """
-    rows = columns.T.astype(np.float64, order="C")
-    before = np.sqrt(np.einsum("kr,kr->k", rows, rows))
-    for index, row in enumerate(rows):
-        left = math.sqrt(np.einsum("r,r->", row, row))
-        row *= 1 / left if left > DEPENDENT * before[index] else 0.0  # not finite becomes NaN
-        later = rows[index + 1 :]
-        later -= np.einsum("kr,r->k", later, row)[:, None] * row
-    columns[...] = rows.T
 
 
 def _first_factor(shape: Shape) -> np.ndarray:

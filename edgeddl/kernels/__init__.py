@@ -30,6 +30,7 @@ from edgeddl.kernels.checks import (
 )
 from edgeddl.kernels.halves import BLOCK, HALF_BLOCK
 from edgeddl.kernels.layout import Array
+from edgeddl.kernels.matrices import Matrices
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.segments import check_segments
@@ -38,6 +39,8 @@ from edgeddl.kernels.streams import Neighbours
 from edgeddl.kernels.window import Window
 
 Shape4 = tuple[int, int, int, int]
+# A column is made of earlier ones, and of rounding, if no larger part of it is left without them.
+DEPENDENT = float(np.finfo(np.float32).eps)
 
 _selection = select(kernel_choice())
 _implementation = _selection.implementation
@@ -421,47 +424,66 @@ def _check_stream_array(name: str, array: Array, dtypes: tuple[DTypeLike, ...]) 
 
 
 def low_rank_left(
-    matrix: Array, gradient: Array, factor: Array, left: Array, told: Array | None
+    matrices: Matrices,
+    errors: Array,
+    gradients: Array,
+    factors: Array,
+    lefts: Array,
+    told: Array | None,
 ) -> None:
-    """matrix += gradient, then left (rows, rank) = matrix times factor (rank, columns) transposed.
+    """error += gradient, then left = error times factor transposed, for each of the matrices.
 
-    With `told` (rank, columns), the matrix is first freed of the product of left, as it was before,
-    and told. One walk over memory; on the caller's thread, as all of these: it is the one that
-    communicates.
+    With `told` (as `factors`, one right each), an error is first freed of the product of left, as
+    it was before, and told. One walk over memory; on the caller's thread, as all of these: it is
+    the one that communicates. All arrays are flat (see matrices.py).
     """
-    _check_low_rank(matrix, left, factor=factor)
-    check_contiguous(matrix.shape, gradient=gradient)
-    inputs = {"gradient": gradient, "factor": factor}
+    check_flat(matrices.gradients, gradients=gradients)
+    check_flat(matrices.rights, factors=factors)
+    inputs = {"gradients": gradients, "factors": factors}
     if told is not None:
-        check_contiguous(factor.shape, told=told)
+        check_flat(matrices.rights, told=told)
         inputs["told"] = told
-    check_writable("matrix", matrix, left=left, **inputs)
-    check_writable("left", left, **inputs)
-    _implementation.low_rank_left(matrix, gradient, factor, left, told)
+    check_flat(matrices.errors, errors=errors)
+    check_flat(matrices.lefts, lefts=lefts)
+    check_writable("errors", errors, lefts=lefts, **inputs)
+    check_writable("lefts", lefts, **inputs)
+    _implementation.low_rank_left(matrices, errors, gradients, factors, lefts, told)
 
 
-def low_rank_right(matrix: Array, left: Array, right: Array) -> None:
-    """right (rank, columns) = left (rows, rank) transposed, times matrix."""
-    _check_low_rank(matrix, left, right=right)
-    check_writable("right", right, matrix=matrix, left=left)
-    _implementation.low_rank_right(matrix, left, right)
+def low_rank_orthonormalise(matrices: Matrices, lefts: Array) -> None:
+    """Makes the columns of each left orthonormal; one that depends on those before becomes zero.
+
+    From the same bits every rank makes the same bits.
+    """
+    check_flat(matrices.lefts, lefts=lefts)
+    check_writable("lefts", lefts)
+    _implementation.low_rank_orthonormalise(matrices, lefts, DEPENDENT)
 
 
-def low_rank_product(left: Array, right: Array, matrix: Array) -> None:
-    """matrix = left (rows, rank) times right (rank, columns)."""
-    _check_low_rank(matrix, left, right=right)
-    check_writable("matrix", matrix, left=left, right=right)
-    _implementation.low_rank_product(left, right, matrix)
+def low_rank_right(matrices: Matrices, errors: Array, lefts: Array, rights: Array) -> None:
+    """right = left transposed, times error."""
+    check_flat(matrices.errors, errors=errors)
+    _check_thin(matrices, lefts, rights)
+    check_writable("rights", rights, errors=errors, lefts=lefts)
+    _implementation.low_rank_right(matrices, errors, lefts, rights)
 
 
-def low_rank_subtract(left: Array, right: Array, matrix: Array) -> None:
-    """matrix -= left times right: to the bit what low_rank_left does with what was told."""
-    _check_low_rank(matrix, left, right=right)
-    check_writable("matrix", matrix, left=left, right=right)
-    _implementation.low_rank_subtract(left, right, matrix)
+def low_rank_product(matrices: Matrices, lefts: Array, rights: Array, gradients: Array) -> None:
+    """gradient = left times right; what lies between matrices stays as it is."""
+    check_flat(matrices.gradients, gradients=gradients)
+    _check_thin(matrices, lefts, rights)
+    check_writable("gradients", gradients, lefts=lefts, rights=rights)
+    _implementation.low_rank_product(matrices, lefts, rights, gradients)
 
 
-def _check_low_rank(matrix: Array, left: Array, **right: Array) -> None:
-    check_contiguous((None, None), matrix=matrix)
-    check_contiguous((len(matrix), None), left=left)
-    check_contiguous((left.shape[1], matrix.shape[1]), **right)
+def low_rank_subtract(matrices: Matrices, lefts: Array, rights: Array, errors: Array) -> None:
+    """error -= left times right: to the bit what low_rank_left does with what was told."""
+    check_flat(matrices.errors, errors=errors)
+    _check_thin(matrices, lefts, rights)
+    check_writable("errors", errors, lefts=lefts, rights=rights)
+    _implementation.low_rank_subtract(matrices, lefts, rights, errors)
+
+
+def _check_thin(matrices: Matrices, lefts: Array, rights: Array) -> None:
+    check_flat(matrices.lefts, lefts=lefts)
+    check_flat(matrices.rights, rights=rights)

@@ -1,6 +1,8 @@
-/* PowerSGD's products of a large matrix with thin ones, each in one walk over the matrix:
+/* PowerSGD's products of large matrices with thin ones, each in one walk over a matrix:
  *
  *   matrix [rows][columns],   left [rows][rank],   right [rank][columns]
+ *
+ * A call does all matrices of a bucket: between calls the interpreter would come from memory, too.
  *
  * Memory is what they wait for: the matrix is read and written in its order, while right comes from
  * the first-level cache. RANKS of the rank are in registers at a time; with more, the same rows are
@@ -9,11 +11,18 @@
  * All of it stays on the caller's thread: it is the one that communicates, while the pool's threads
  * compute. But for those along a row, sums are in order, whatever the width of vectors.
  */
+#include <math.h>
+
 #include "simd.h"
 #include "threads.h"
 
 enum { RANKS = 4, ROWS = TILE_VECTORS }; /* ROWS * RANKS vectors: half of the registers */
 enum { ADD = 1, SUBTRACT = -1, REPLACE = 0 };
+
+/* A matrix, and where what belongs to it begins in flat arrays (kernels/matrices.py). */
+typedef struct {
+    long rows, columns, gradient, error, left, right;
+} matrix_place;
 
 typedef struct {
     long columns, rank;
@@ -143,43 +152,107 @@ ALWAYS_INLINE void add_to_right(const job *j, int ranks)
     each_columns(j, ranks, add_to_right_columns, left);
 }
 
-EXPORT int edgeddl_low_rank_left(long rows, long columns, long rank, float *matrix,
-                                 const float *gradient, float *told, float *factor, float *left)
+EXPORT int edgeddl_low_rank_left(const matrix_place *places, long count, long rank, float *errors,
+                                 const float *gradients, float *told, float *factors, float *lefts)
 {
-    const job add = {columns, told ? rank : 0, matrix, left, told ? told : factor, SUBTRACT,
-                     gradient, 1, 0};
-    const job multiply = {columns, rank, matrix, left, factor, 0, NULL, 1, 0};
-    for (long row = 0; row < rows; row++) {
-        each_rank(&add, row, add_product);
-        each_rank(&multiply, row, make_left);
+    for (const matrix_place *p = places; p < places + count; p++) {
+        float *matrix = errors + p->error, *left = lefts + p->left, *factor = factors + p->right;
+        const job add = {p->columns, told ? rank : 0, matrix, left, told ? told + p->right : factor,
+                         SUBTRACT, gradients + p->gradient, 1, 0};
+        const job multiply = {p->columns, rank, matrix, left, factor, 0, NULL, 1, 0};
+        for (long row = 0; row < p->rows; row++) {
+            each_rank(&add, row, add_product);
+            each_rank(&multiply, row, make_left);
+        }
     }
     return DONE;
 }
 
-EXPORT int edgeddl_low_rank_right(long rows, long columns, long rank, float *matrix, float *left,
-                                  float *right)
+EXPORT int edgeddl_low_rank_right(const matrix_place *places, long count, long rank, float *errors,
+                                  float *lefts, float *rights)
 {
-    const job several = {columns, rank, matrix, left, right, 0, NULL, ROWS, 1};
-    const job one = {columns, rank, matrix, left, right, 0, NULL, 1, 0};
-    long row = 0;
-    memset(right, 0, (size_t)(rank * columns) * sizeof *right);
-    for (; row + ROWS <= rows; row += ROWS)
-        each_rank(&several, row, add_to_right);
-    for (; row < rows; row++)
-        each_rank(&one, row, add_to_right);
+    for (const matrix_place *p = places; p < places + count; p++) {
+        float *matrix = errors + p->error, *left = lefts + p->left, *right = rights + p->right;
+        const job several = {p->columns, rank, matrix, left, right, 0, NULL, ROWS, 1};
+        const job one = {p->columns, rank, matrix, left, right, 0, NULL, 1, 0};
+        long row = 0;
+        memset(right, 0, (size_t)(rank * p->columns) * sizeof *right);
+        for (; row + ROWS <= p->rows; row += ROWS)
+            each_rank(&several, row, add_to_right);
+        for (; row < p->rows; row++)
+            each_rank(&one, row, add_to_right);
+    }
     return DONE;
 }
 
-/* Two rows at a time, one in each half of the matrix: both are written in the order of memory. */
-EXPORT int edgeddl_low_rank_product(long rows, long columns, long rank, float *left, float *right,
-                                    int product, float *matrix)
+/* Of gradients, which the product replaces, or of errors, from which it is subtracted. Two rows at
+ * a time, one in each half of a matrix: both are written in the order of memory. */
+EXPORT int edgeddl_low_rank_product(const matrix_place *places, long count, long rank, float *lefts,
+                                    float *rights, int product, float *matrices)
 {
-    const long half = rows / 2;
-    const job two = {columns, rank, matrix, left, right, product, NULL, 2, half};
-    const job one = {columns, rank, matrix, left, right, product, NULL, 1, 0};
-    for (long row = 0; row < half; row++)
-        each_rank(&two, row, add_product);
-    if (rows % 2)
-        each_rank(&one, rows - 1, add_product);
+    for (const matrix_place *p = places; p < places + count; p++) {
+        float *matrix = matrices + (product == REPLACE ? p->gradient : p->error);
+        float *left = lefts + p->left, *right = rights + p->right;
+        const long half = p->rows / 2;
+        const job two = {p->columns, rank, matrix, left, right, product, NULL, 2, half};
+        const job one = {p->columns, rank, matrix, left, right, product, NULL, 1, 0};
+        for (long row = 0; row < half; row++)
+            each_rank(&two, row, add_product);
+        if (p->rows % 2)
+            each_rank(&one, p->rows - 1, add_product);
+    }
+    return DONE;
+}
+
+/* Sums side by side: fast, and in the same order whatever the width of vectors. */
+enum { SUMS = 8 };
+
+static double dot(const double *a, const double *b, long count)
+{
+    double sums[SUMS] = {0}, sum = 0;
+    for (long i = 0; i < count; i += SUMS)
+        for (int k = 0; k < SUMS; k++)
+            sums[k] += a[i + k] * b[i + k];
+    for (int k = 0; k < SUMS; k++)
+        sum += sums[k];
+    return sum;
+}
+
+/* Gram-Schmidt for one column behind others: its length becomes 1; or 0, if no larger part of it
+ * than `dependent` is left without them. What is not finite becomes NaN. */
+static void orthonormalise(const double *others, double *column, long count, double dependent)
+{
+    const double before = dot(column, column, count);
+    for (; others < column; others += count) {
+        const double along = dot(others, column, count);
+        for (long i = 0; i < count; i++)
+            column[i] -= along * others[i];
+    }
+    const double square = dot(column, column, count);
+    const double scale = square > dependent * dependent * before ? 1 / sqrt(square) : 0;
+    for (long i = 0; i < count; i++)
+        column[i] *= scale;
+}
+
+/* In float64, column behind column, with zeros at the end of each. */
+EXPORT int edgeddl_low_rank_orthonormalise(const matrix_place *places, long count, long rank,
+                                           double dependent, float *lefts)
+{
+    for (const matrix_place *p = places; p < places + count; p++) {
+        const long length = round_up(p->rows, SUMS);
+        const size_t bytes = (size_t)(rank * length) * sizeof(double);
+        double *columns = (double *)workspace(bytes / sizeof(float)), *column = columns;
+        if (!columns)
+            return OUT_OF_MEMORY;
+        memset(columns, 0, bytes);
+        for (float *left = lefts + p->left; column < columns + rank * length; left++) {
+            for (long row = 0; row < p->rows; row++)
+                column[row] = left[row * rank];
+            orthonormalise(columns, column, length, dependent);
+            for (long row = 0; row < p->rows; row++)
+                left[row * rank] = (float)column[row];
+            column += length;
+        }
+    }
     return DONE;
 }

@@ -19,6 +19,7 @@ from edgeddl.kernels.native.linear import (
 from edgeddl.kernels.native.loss import softmax_cross_entropy
 from edgeddl.kernels.native.low_rank import (
     low_rank_left,
+    low_rank_orthonormalise,
     low_rank_product,
     low_rank_right,
     low_rank_subtract,
@@ -61,6 +62,7 @@ __all__ = [
     "linear_input_gradient",
     "linear_weight_gradient",
     "low_rank_left",
+    "low_rank_orthonormalise",
     "low_rank_product",
     "low_rank_right",
     "low_rank_subtract",

@@ -19,6 +19,7 @@ from edgeddl.kernels.reference.linear import (
 from edgeddl.kernels.reference.loss import softmax_cross_entropy
 from edgeddl.kernels.reference.low_rank import (
     low_rank_left,
+    low_rank_orthonormalise,
     low_rank_product,
     low_rank_right,
     low_rank_subtract,
@@ -60,6 +61,7 @@ __all__ = [
     "linear_input_gradient",
     "linear_weight_gradient",
     "low_rank_left",
+    "low_rank_orthonormalise",
     "low_rank_product",
     "low_rank_right",
     "low_rank_subtract",

@@ -12,7 +12,7 @@ from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import Bucket, BucketPlan, ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.local import SingleCommunicator, run_ranks
-from edgeddl.comm.powersgd import PowerSGD, matrix_shape, orthonormalise, saves_bytes
+from edgeddl.comm.powersgd import PowerSGD, matrix_shape, saves_bytes
 
 RANK = 3
 SPECS = [
@@ -216,22 +216,6 @@ def test_factors_recover_from_gradients_of_lower_rank(first: np.ndarray) -> None
     found, _, _ = run_steps(gradients)[0]
     assert np.linalg.matrix_rank(part(found[0], "conv").astype(float), tol=1e-3) <= 1
     assert np.linalg.matrix_rank(part(found[-1], "conv").astype(float), tol=1e-3) == RANK
-
-
-def test_a_column_that_depends_on_others_adds_nothing() -> None:
-    """Normalised, its rounding errors would be a direction like any other, counted twice."""
-    column = np.random.default_rng(0).normal(size=(50, 1)).astype(np.float32)
-    columns = np.concatenate([column, 2 * column, 0 * column, -column / 3], axis=1)
-    orthonormalise(columns)
-    assert np.linalg.norm(columns[:, 0]) == pytest.approx(1)
-    assert not columns[:, 1:].any()
-
-
-def test_columns_become_orthonormal_also_when_nearly_parallel() -> None:
-    rng = np.random.default_rng(0)
-    columns = (rng.normal(size=(500, 1)) + 1e-4 * rng.normal(size=(500, 5))).astype(np.float32)
-    orthonormalise(columns)
-    np.testing.assert_allclose(columns.T @ columns, np.eye(5), atol=1e-6)
 
 
 @pytest.mark.parametrize("rank", [1, RANK])

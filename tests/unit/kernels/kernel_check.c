@@ -35,10 +35,15 @@ typedef struct {
 } segment;
 int edgeddl_momentum_sgd(const segment *, long count, float *parameters, const float *gradients,
                          float *velocity, double rate, double momentum, int nesterov);
-int edgeddl_low_rank_left(long rows, long columns, long rank, float *matrix, const float *gradient,
-                          float *told, float *factor, float *left);
-int edgeddl_low_rank_right(long rows, long columns, long rank, float *matrix, float *left,
-                           float *right);
+typedef struct {
+    long rows, columns, gradient, error, left, right;
+} matrix_place;
+int edgeddl_low_rank_left(const matrix_place *, long count, long rank, float *errors,
+                          const float *gradients, float *told, float *factors, float *lefts);
+int edgeddl_low_rank_right(const matrix_place *, long count, long rank, float *errors, float *lefts,
+                           float *rights);
+int edgeddl_low_rank_orthonormalise(const matrix_place *, long count, long rank, double dependent,
+                                    float *lefts);
 void edgeddl_set_threads(int threads);
 
 static atomic_int failures;
@@ -184,6 +189,20 @@ static void check_optimizer(long count)
     free(p), free(g), free(v), free(exact);
 }
 
+static void check_orthonormal(const float *left, const conv *s)
+{
+    const long rank = s->k;
+    float *found = calloc((size_t)(rank * rank), sizeof *found);
+    double *exact = calloc((size_t)(rank * rank), sizeof *exact);
+    for (long i = 0; i < s->n * rank; i++)
+        for (long k = 0; k < rank; k++)
+            found[i % rank * rank + k] += left[i] * left[i / rank * rank + k];
+    for (long k = 0; k < rank; k++)
+        exact[k * rank + k] = 1;
+    compare("orthonormal", s, found, exact, rank * rank);
+    free(found), free(exact);
+}
+
 static void check_low_rank(long rows, long columns, long rank)
 {
     const long size = rows * columns;
@@ -203,12 +222,15 @@ static void check_low_rank(long rows, long columns, long rank)
     for (long i = 0; i < size; i++)
         for (long k = 0; k < rank; k++)
             exact_right[k * columns + i % columns] += exact[i] * exact_left[i / columns * rank + k];
-    edgeddl_low_rank_left(rows, columns, rank, matrix, gradient, told, factor, left);
-    edgeddl_low_rank_right(rows, columns, rank, matrix, left, right);
+    const matrix_place p = {.rows = rows, .columns = columns};
+    edgeddl_low_rank_left(&p, 1, rank, matrix, gradient, told, factor, left);
+    edgeddl_low_rank_right(&p, 1, rank, matrix, left, right);
     const conv s = {.n = rows, .c = columns, .k = rank};
     compare("matrix", &s, matrix, exact, size);
     compare("left", &s, left, exact_left, rows * rank);
     compare("right", &s, right, exact_right, rank * columns);
+    edgeddl_low_rank_orthonormalise(&p, 1, rank, 1e-7, left);
+    check_orthonormal(left, &s);
     free(matrix), free(gradient), free(left), free(told), free(factor), free(right), free(exact);
 }
 

@@ -1,36 +1,46 @@
-"""PowerSGD's products of a matrix with thin ones, against float64."""
+"""PowerSGD's products of matrices with thin ones, against float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
+from edgeddl.kernels.matrices import Matrices
+from edgeddl.kernels.reference import low_rank_orthonormalise as reference_orthonormalise
 from tests.unit.kernels.layers import random
 from tests.unit.kernels.oracles import sum_limit
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
+Shape = tuple[int, int]
 SHAPES = [(1, 1), (2, 3), (5, 17), (7, 30), (9, 1), (64, 16), (131, 512), (33, 1000)]
 EMPTY = [(0, 5), (5, 0), (0, 0)]
+# Each alone, all of them one behind the other, and none.
+BUCKETS = [*([shape] for shape in SHAPES + EMPTY), SHAPES + EMPTY, []]
 RANKS = [1, 2, 3, 4, 5, 8, 9, 32]
 
-Thin = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+def place(shapes: Sequence[Shape], rank: int) -> Matrices:
+    """Matrices with something else between them."""
+    places, start = [], 2
+    for rows, columns in shapes:
+        places.append((start, rows, columns))
+        start += rows * columns + 3
+    return Matrices(rank, start, places)
 
 
-def make(rows: int, columns: int, rank: int) -> Thin:
-    """A matrix, left and right; in memory that begins anywhere."""
-    shapes = ((rows, columns), (rows, rank), (rank, columns))
-    matrix, left, right = (unaligned(random(s, seed)) for seed, s in enumerate(shapes))
-    return matrix, left, right
+def numbers(count: int, seed: int) -> np.ndarray:
+    """Random ones in memory that begins anywhere."""
+    return unaligned(random((count,), seed))
 
 
 def unaligned(array: np.ndarray) -> np.ndarray:
     """The same at an address that is a multiple of 4, not of a vector's size."""
-    memory = np.zeros(array.size + 1, np.float32)[1:].reshape(array.shape)
+    memory = np.zeros(array.size + 1, np.float32)[1:]
     memory[...] = array
     return memory
 
@@ -45,102 +55,183 @@ def assert_product(
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("shape", SHAPES + EMPTY)
-def test_products(shape: tuple[int, int], rank: int) -> None:
-    matrix, left, right = make(*shape, rank)
-    product, rest, sums = matrix + 1, matrix.copy(), right + 1
-    kernels.low_rank_product(left, right, product)
-    assert_product(product, left, right)
-    kernels.low_rank_subtract(left, right, rest)
-    assert_product(rest, -left, right, matrix.astype(float))
-    kernels.low_rank_right(matrix, left, sums)
-    assert_product(sums, left.T, matrix)
+@pytest.mark.parametrize("shapes", BUCKETS)
+def test_products(shapes: list[Shape], rank: int) -> None:
+    m = place(shapes, rank)
+    errors, lefts, rights = numbers(m.errors, 0), numbers(m.lefts, 1), numbers(m.rights, 2)
+    products, rests, sums = numbers(m.gradients, 3), errors.copy(), rights + 1
+    between = products.copy()
+    kernels.low_rank_product(m, lefts, rights, products)
+    kernels.low_rank_subtract(m, lefts, rights, rests)
+    kernels.low_rank_right(m, errors, lefts, sums)
+    for left, right, error, product, rest, total in zip(
+        m.split_lefts(lefts), m.split_rights(rights), m.split_errors(errors),
+        m.split_gradients(products), m.split_errors(rests), m.split_rights(sums), strict=True,
+    ):  # fmt: skip
+        assert_product(product, left, right)
+        assert_product(rest, -left, right, error.astype(float))
+        assert_product(total, left.T, error)
+    for some in (between, products):
+        for gradient in m.split_gradients(some):
+            gradient[...] = 0
+    np.testing.assert_array_equal(products, between)
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("shape", SHAPES + EMPTY)
-def test_left(shape: tuple[int, int], rank: int) -> None:
-    matrix, left, factor = make(*shape, rank)
-    gradient, told = unaligned(random(shape, 5)), unaligned(random((rank, shape[1]), 6))
-    total, product = matrix.copy(), left.copy()
-    kernels.low_rank_left(total, gradient, factor, product, None)
-    np.testing.assert_array_equal(total, matrix + gradient)
-    assert_product(product, total, factor.T)
+@pytest.mark.parametrize("shapes", BUCKETS)
+def test_left(shapes: list[Shape], rank: int) -> None:
+    m = place(shapes, rank)
+    errors, gradients, factors = numbers(m.errors, 0), numbers(m.gradients, 1), numbers(m.rights, 2)
+    lefts, told = numbers(m.lefts, 3), numbers(m.rights, 4)
+    sums = errors.copy()
+    for total, gradient in zip(m.split_errors(sums), m.split_gradients(gradients), strict=True):
+        total += gradient
+    found, products = errors.copy(), lefts.copy()
+    kernels.low_rank_left(m, found, gradients, factors, products, None)
+    assert found.tobytes() == sums.tobytes()
+    assert_lefts(m, found, factors, products)
 
-    found, found_left, rest = matrix.copy(), left.copy(), matrix.copy()
-    kernels.low_rank_left(found, gradient, factor, found_left, told)
-    kernels.low_rank_subtract(left, told, rest)
-    assert found.tobytes() == (rest + gradient).tobytes()
-    assert_product(found_left, found, factor.T)
+    found, products, rests = errors.copy(), lefts.copy(), errors.copy()
+    kernels.low_rank_left(m, found, gradients, factors, products, told)
+    kernels.low_rank_subtract(m, lefts, told, rests)
+    for rest, gradient in zip(m.split_errors(rests), m.split_gradients(gradients), strict=True):
+        rest += gradient
+    assert found.tobytes() == rests.tobytes()
+    assert_lefts(m, found, factors, products)
+
+
+def assert_lefts(m: Matrices, errors: np.ndarray, factors: np.ndarray, lefts: np.ndarray) -> None:
+    for error, factor, left in zip(
+        m.split_errors(errors), m.split_rights(factors), m.split_lefts(lefts), strict=True
+    ):
+        assert_product(left, error, factor.T)
 
 
 def test_long_sums() -> None:
     """Down a matrix as tall as ResNet-18's tallest."""
-    matrix, left, right = make(4608, 20, 4)
-    kernels.low_rank_right(matrix, left, right)
-    assert_product(right, left.T, matrix)
+    m = place([(4608, 20)], 4)
+    errors, lefts, rights = numbers(m.errors, 0), numbers(m.lefts, 1), numbers(m.rights, 2)
+    kernels.low_rank_right(m, errors, lefts, rights)
+    assert_product(*m.split_rights(rights), m.split_lefts(lefts)[0].T, *m.split_errors(errors))
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("shapes", BUCKETS)
+def test_columns_become_orthonormal(shapes: list[Shape], rank: int) -> None:
+    m = place(shapes, rank)
+    lefts = numbers(m.lefts, 0)
+    expected = lefts.copy()
+    kernels.low_rank_orthonormalise(m, lefts)
+    reference_orthonormalise(m, expected, kernels.DEPENDENT)
+    np.testing.assert_allclose(lefts, expected, atol=1e-6)
+    for left in m.split_lefts(lefts):
+        ones = np.arange(rank) < len(left)  # no more can be independent
+        np.testing.assert_allclose(left.T @ left, np.diag(ones.astype(float)), atol=1e-6)
+
+
+def orthonormalised(columns: np.ndarray) -> np.ndarray:
+    rows, rank = columns.shape
+    flat = columns.astype(np.float32).ravel()
+    kernels.low_rank_orthonormalise(place([(rows, 1)], rank), flat)
+    return flat.reshape(rows, rank)
+
+
+def test_a_column_that_depends_on_others_adds_nothing() -> None:
+    """Normalised, its rounding errors would be a direction like any other, counted twice."""
+    column = random((50, 1), 0)
+    columns = orthonormalised(np.concatenate([column, 2 * column, 0 * column, -column / 3], axis=1))
+    assert np.linalg.norm(columns[:, 0]) == pytest.approx(1)
+    assert not columns[:, 1:].any()
+
+
+def test_columns_become_orthonormal_also_when_nearly_parallel() -> None:
+    columns = orthonormalised(random((500, 1), 0) + 1e-4 * random((500, 5), 1))
+    np.testing.assert_allclose(columns.T @ columns, np.eye(5), atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e30, 1e38])
+def test_any_length_becomes_one(scale: float) -> None:
+    columns = orthonormalised(scale * random((50, 3), 0).clip(-3, 3))
+    np.testing.assert_allclose(columns.T @ columns, np.eye(3), atol=1e-6)
 
 
 @pytest.mark.parametrize("rank", [1, 3, 4, 6])
 def test_bits_do_not_depend_on_the_address(rank: int) -> None:
+    m = place([(13, 43), (6, 10)], rank)
     results = []
-    for place in (np.copy, unaligned):
-        matrix, left, right = (place(a) for a in make(13, 43, rank))
-        kernels.low_rank_left(matrix, matrix.copy(), right, left, right.copy())
-        kernels.low_rank_right(matrix, left, right)
-        results.append([a.tobytes() for a in (matrix, left, right)])
+    for put in (np.copy, unaligned):
+        errors, gradients, factors, lefts, told = (
+            put(random((count,), seed))
+            for seed, count in enumerate((m.errors, m.gradients, m.rights, m.lefts, m.rights))
+        )
+        kernels.low_rank_left(m, errors, gradients, factors, lefts, told)
+        kernels.low_rank_orthonormalise(m, lefts)
+        kernels.low_rank_right(m, errors, lefts, told)
+        kernels.low_rank_product(m, lefts, told, gradients)
+        results.append([a.tobytes() for a in (errors, lefts, told, gradients)])
     assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_stays_so(value: float) -> None:
-    matrix, left, factor = make(6, 21, 3)
-    gradient = random((6, 21), 5)
-    gradient[4, 20] = value
+    m = place([(6, 21)], 3)
+    errors, gradients, factors = numbers(m.errors, 0), numbers(m.gradients, 1), numbers(m.rights, 2)
+    lefts = numbers(m.lefts, 3)
+    m.split_gradients(gradients)[0][4, 20] = value
     with np.errstate(invalid="ignore"):
-        kernels.low_rank_left(matrix, gradient, factor, left, factor.copy())
-        finite = np.isfinite(matrix)
+        kernels.low_rank_left(m, errors, gradients, factors, lefts, factors.copy())
+        finite = np.isfinite(m.split_errors(errors)[0])
         assert not finite[4, 20]
-        assert finite.sum() == matrix.size - 1
+        assert finite.sum() == errors.size - 1
+        left = m.split_lefts(lefts)[0]
         assert (np.isfinite(left).all(axis=1) == (np.arange(6) != 4)).all()
-        kernels.low_rank_right(matrix, left, factor)
-        assert not np.isfinite(factor[:, 20]).any()
+        kernels.low_rank_right(m, errors, lefts, factors)
+        assert not np.isfinite(m.split_rights(factors)[0][:, 20]).any()
+        kernels.low_rank_orthonormalise(m, lefts)
+        assert np.isnan(left[4]).all()
 
 
-MATRIX, LEFT, RIGHT = make(6, 8, 2)
+M = place([(6, 8)], 2)
+ERRORS, GRADIENTS = np.zeros(48, np.float32), np.zeros(53, np.float32)
+LEFTS, RIGHTS = np.zeros(12, np.float32), np.zeros(16, np.float32)
 SHARED = np.zeros(59, np.float32)  # one less than a matrix and its left have
 WRONG: list[tuple[str, Callable[[], None]]] = [
-    (r"left must have the shape \(6, any\)", lambda: product(LEFT[:5], RIGHT, MATRIX)),
-    (r"right must have the shape \(2, 8\)", lambda: product(LEFT, RIGHT[:1], MATRIX)),
-    (r"right must have the shape \(2, 8\)", lambda: product(LEFT, RIGHT[:, :7], MATRIX)),
-    ("right must be a NumPy array", lambda: product(LEFT, RIGHT.astype("f8"), MATRIX)),
-    (r"matrix must have the shape \(any, any\)", lambda: product(LEFT, RIGHT, MATRIX[0])),
-    ("matrix must be contiguous", lambda: product(LEFT, RIGHT[:, :4].copy(), MATRIX[:, ::2])),
-    ("left must be contiguous", lambda: product(np.asfortranarray(LEFT), RIGHT, MATRIX)),
-    ("matrix overlaps right", lambda: product(MATRIX[:2, :2].copy(), MATRIX[:2], MATRIX[:2])),
-    (
-        "matrix overlaps left",
-        lambda: subtract(SHARED[-12:].reshape(6, 2), SHARED[:48].reshape(6, 8)),
-    ),
-    ("right overlaps matrix", lambda: kernels.low_rank_right(MATRIX, LEFT, MATRIX[:2])),
-    (r"gradient must have the shape \(6, 8\)", lambda: take(MATRIX[:5].copy(), RIGHT, None)),
-    (r"factor must have the shape \(2, 8\)", lambda: take(MATRIX.copy(), RIGHT[:1], None)),
-    (r"told must have the shape \(2, 8\)", lambda: take(MATRIX.copy(), RIGHT, RIGHT[:1])),
-    ("matrix overlaps gradient", lambda: take(MATRIX, RIGHT, None)),
-    ("matrix overlaps told", lambda: take(MATRIX.copy(), RIGHT, MATRIX[:2])),
+    (r"lefts must have the shape \(12\)", lambda: product(LEFTS[:11], RIGHTS, GRADIENTS)),
+    (r"rights must have the shape \(16\)", lambda: product(LEFTS, RIGHTS[:15], GRADIENTS)),
+    (r"rights must have the shape \(16\)", lambda: product(LEFTS, RIGHTS[None], GRADIENTS)),
+    ("rights must be a NumPy array", lambda: product(LEFTS, RIGHTS.astype("f8"), GRADIENTS)),
+    (r"gradients must have the shape \(53\)", lambda: product(LEFTS, RIGHTS, GRADIENTS[1:])),
+    ("rights must be contiguous", lambda: product(LEFTS, ERRORS[:32:2], GRADIENTS)),
+    ("gradients overlaps rights", lambda: product(LEFTS, GRADIENTS[:16], GRADIENTS)),
+    (r"errors must have the shape \(48\)", lambda: subtract(LEFTS, GRADIENTS)),
+    ("errors overlaps lefts", lambda: subtract(SHARED[-12:], SHARED[:48])),
+    ("rights overlaps errors", lambda: kernels.low_rank_right(M, ERRORS, LEFTS, ERRORS[:16])),
+    (r"gradients must have the shape \(53\)", lambda: take(GRADIENTS[1:], RIGHTS, None)),
+    (r"factors must have the shape \(16\)", lambda: take(GRADIENTS, RIGHTS[1:], None)),
+    (r"told must have the shape \(16\)", lambda: take(GRADIENTS, RIGHTS, RIGHTS[1:])),
+    ("errors overlaps factors", lambda: take(GRADIENTS, ERRORS[:16], None)),
+    ("errors overlaps told", lambda: take(GRADIENTS, RIGHTS, ERRORS[:16])),
+    (r"lefts must have the shape \(12\)", lambda: kernels.low_rank_orthonormalise(M, ERRORS)),
+    ("within 5 gradients", lambda: Matrices(2, 5, [(0, 2, 3)])),
+    ("in order", lambda: Matrices(2, 50, [(6, 2, 3), (0, 2, 3)])),
+    ("apart", lambda: Matrices(2, 50, [(0, 2, 3), (5, 2, 3)])),
+    ("in order", lambda: Matrices(2, 50, [(-1, 2, 3)])),
+    ("in order", lambda: Matrices(2, 50, [(0, -2, -3)])),
+    ("rank -1", lambda: Matrices(-1, 50, [(0, 2, 3)])),
+    ("rank 1.5", lambda: Matrices(1.5, 50, [(0, 2, 3)])),  # type: ignore[arg-type]
 ]
 
 
-def product(left: np.ndarray, right: np.ndarray, matrix: np.ndarray) -> None:
-    kernels.low_rank_product(left, right, matrix)
+def product(lefts: np.ndarray, rights: np.ndarray, gradients: np.ndarray) -> None:
+    kernels.low_rank_product(M, lefts, rights, gradients)
 
 
-def subtract(left: np.ndarray, matrix: np.ndarray) -> None:
-    kernels.low_rank_subtract(left, RIGHT, matrix)
+def subtract(lefts: np.ndarray, errors: np.ndarray) -> None:
+    kernels.low_rank_subtract(M, lefts, RIGHTS, errors)
 
 
-def take(gradient: np.ndarray, factor: np.ndarray, told: np.ndarray | None) -> None:
-    kernels.low_rank_left(MATRIX, gradient, factor, LEFT, told)
+def take(gradients: np.ndarray, factors: np.ndarray, told: np.ndarray | None) -> None:
+    kernels.low_rank_left(M, ERRORS, gradients, factors, LEFTS, told)
 
 
 @pytest.mark.parametrize(("message", "call"), WRONG)
@@ -150,7 +241,9 @@ def test_wrong_arguments(message: str, call: Callable[[], None]) -> None:
 
 
 def test_what_is_written_to_may_not_be_read_only() -> None:
-    matrix = MATRIX.copy()
-    matrix.flags.writeable = False
-    with pytest.raises(KernelError, match="matrix cannot be written to"):
-        kernels.low_rank_product(LEFT, RIGHT, matrix)
+    gradients, lefts = GRADIENTS.copy(), LEFTS.copy()
+    gradients.flags.writeable = lefts.flags.writeable = False
+    with pytest.raises(KernelError, match="gradients cannot be written to"):
+        kernels.low_rank_product(M, LEFTS, RIGHTS, gradients)
+    with pytest.raises(KernelError, match="lefts cannot be written to"):
+        kernels.low_rank_orthonormalise(M, lefts)

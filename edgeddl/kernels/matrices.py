@@ -1,0 +1,66 @@
+"""The matrices of a bucket: where they, and the thin ones they are multiplied with, lie in memory.
+
+gradients   each matrix (rows, columns) from its start on
+errors      as many numbers, one matrix behind the other
+lefts       a thin matrix (rows, rank) for each, likewise
+rights      one (rank, columns) for each, likewise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from edgeddl.errors import KernelError
+from edgeddl.kernels.checks import is_whole
+from edgeddl.kernels.layout import Array
+
+# struct matrix_place of csrc/low_rank.c: a shape, and where it begins in each of these arrays
+PLACE = np.dtype([(n, np.int64) for n in ("rows", "columns", "gradient", "error", "left", "right")])
+
+
+class Matrices:
+    """Checked when made; then for many calls, with flat arrays of the lengths it says."""
+
+    def __init__(self, rank: int, gradients: int, places: Iterable[tuple[int, int, int]]) -> None:
+        """Of so many gradients; places are (start, rows, columns), in order."""
+        places = list(places)
+        _check_places(rank, gradients, places)
+        self.rank, self.gradients = rank, gradients
+        self.errors = self.lefts = self.rights = 0
+        table = []
+        for start, rows, columns in places:
+            table.append((rows, columns, start, self.errors, self.lefts, self.rights))
+            self.errors += rows * columns
+            self.lefts += rows * rank
+            self.rights += rank * columns
+        self.table = np.array(table, PLACE)
+
+    def split_gradients(self, values: Array) -> list[Array]:
+        return [_part(values, p[2], p[0], p[1]) for p in self.table.tolist()]
+
+    def split_errors(self, values: Array) -> list[Array]:
+        return [_part(values, p[3], p[0], p[1]) for p in self.table.tolist()]
+
+    def split_lefts(self, values: Array) -> list[Array]:
+        return [_part(values, p[4], p[0], self.rank) for p in self.table.tolist()]
+
+    def split_rights(self, values: Array) -> list[Array]:
+        return [_part(values, p[5], self.rank, p[1]) for p in self.table.tolist()]
+
+
+def _part(values: Array, start: int, rows: int, columns: int) -> Array:
+    return values[start : start + rows * columns].reshape(rows, columns)
+
+
+def _check_places(rank: int, gradients: int, places: list[tuple[int, int, int]]) -> None:
+    before = 0
+    for start, rows, columns in [*places, (gradients, 0, 0)]:
+        whole = all(map(is_whole, (rank, start, rows, columns)))
+        if not whole or min(rank, rows, columns) < 0 or start < before:
+            raise KernelError(
+                f"matrices of rank {rank} must be (start, rows, columns) in order, apart and within"
+                f" {gradients} gradients, not {places}"
+            )
+        before = start + rows * columns
