@@ -18,7 +18,7 @@ ITEM_BYTES = 4  # everything is float32
 # loads are aligned and two threads never write to one line.
 ALIGNMENT = 64 // ITEM_BYTES
 # Nothing is left to compute while the last bucket travels: the smaller it is, the shorter the wait.
-LAST_BUCKET_FRACTION = 0.25
+LAST_BUCKET_FRACTION = 1 / 16
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,10 @@ def test_no_parameters() -> None:
 
 def test_digest_tells_plans_apart() -> None:
     plans = [
-        plan_buckets(specs_of([10, 20]), 1024),
-        plan_buckets(specs_of([10, 21]), 1024),
+        plan_buckets(specs_of([10, 20]), 4096),
+        plan_buckets(specs_of([10, 21]), 4096),
         plan_buckets(specs_of([10, 20]), 64),
-        plan_buckets([ParameterSpec("p0", (10,), (0,)), ParameterSpec("other", (20,), (0,))], 1024),
+        plan_buckets([ParameterSpec("p0", (10,), (0,)), ParameterSpec("other", (20,), (0,))], 4096),
     ]
     assert len({plan.digest() for plan in plans}) == len(plans)
-    assert plans[0].digest() == plan_buckets(specs_of([10, 20]), 1024).digest()
+    assert plans[0].digest() == plan_buckets(specs_of([10, 20]), 4096).digest()
