@@ -7,7 +7,8 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 │   └── NativeKernelsUnavailable  there is no library for this machine
 ├── CommunicationError       ranks cannot work together
 │   ├── RankDisagreement     ranks run different models, data or options
-│   └── CollectiveTimeout    ranks did not arrive at a collective operation
+│   ├── CollectiveTimeout    ranks did not arrive at a collective operation
+│   └── NeighbourGone        a connection of the ring is lost (comm/ring.py)
 ├── CheckpointError          a checkpoint: absent, damaged, of another model
 ├── DivergenceError          loss or parameters are not finite any more
 └── LinpackError             the LINPACK stage: a run that failed, output that makes no sense

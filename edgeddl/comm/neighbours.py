@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 10.0
 WORD_BYTES = 16
 WORD_SECONDS = 3.0  # a neighbour says it at once, but packets may be lost
 LOOPBACK = "127.0.0.1"
-HINT = "--allreduce mpi sums by Open MPI's own messages"
+HINT = "--allreduce mpi, without --compression fp16, sums by Open MPI's own messages"
 # Of <linux/sockios.h>.
 GET_ADDRESS, GET_NETMASK = 0x8915, 0x891B
 

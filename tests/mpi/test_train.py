@@ -85,8 +85,9 @@ def test_hosts_without_a_common_network_sum_by_mpi(tmp_path: Path) -> None:
     assert ", mpi; all-reduce" in done.stdout
 
 
-def test_a_ring_that_cannot_be_is_one_message(tmp_path: Path) -> None:
-    options = (*SMALL, "--allreduce", "ring")
+@pytest.mark.parametrize("option", ["--allreduce=ring", "--compression=fp16"])
+def test_a_ring_that_cannot_be_is_one_message(tmp_path: Path, option: str) -> None:
+    options = (*SMALL, option)
     done = mpirun(2, "-c", STRANGERS, *options, cwd=tmp_path, env=ENVIRONMENT)
     assert done.returncode == 3
     assert done.stderr.count("the hosts have no IPv4 network in common") == 1
