@@ -405,12 +405,6 @@ class TrainConfig:
             )
 
     @property
-    def forced_allreduce(self) -> str | None:
-        """None: by size of bucket and measured links."""
-        allreduce = "ring" if self.compression == "fp16" else self.allreduce
-        return None if allreduce == "auto" else allreduce
-
-    @property
     def bucket_bytes(self) -> int:
         # PowerSGD with 32 instead of 4: 0.24 s a step instead of 0.27, as a bucket takes two
         # all-reduces however small they are (ResNet-18, ImageNet stem, four emulated boards).

@@ -3,8 +3,8 @@
     OPENBLAS_NUM_THREADS=1 python scripts/bench_compression.py [--json FILE]
 
 Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
-nowhere: what is left is the work of the communication thread. A compression pays on links slower
-than the break-even.
+nowhere: what is left is what the communication thread converts and multiplies. Adding up is part of
+the all-reduce, whatever travels. A compression pays on links slower than the break-even.
 """
 
 from __future__ import annotations

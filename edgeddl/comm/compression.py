@@ -11,7 +11,7 @@ from edgeddl.comm.bucket import ITEM_BYTES, Bucket, BucketPlan
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.kernels import decode_half, encode_half
-from edgeddl.kernels.halves import empty_blocks
+from edgeddl.kernels.halves import HALF_BLOCK, blocks_for, empty_blocks
 
 
 class BucketSum(Protocol):
@@ -75,7 +75,7 @@ class HalfPrecisionSum:
         return optimal_bytes(blocks.nbytes, communicator.size)
 
     def payloads(self, bucket: Bucket) -> list[int]:
-        return [empty_blocks(bucket.stop - bucket.start).nbytes]
+        return [blocks_for(bucket.stop - bucket.start) * HALF_BLOCK.itemsize]
 
 
 # Made from the plan of a model's gradients and --compression-rank.

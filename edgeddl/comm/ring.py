@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class Ring:
     def __init__(self, rank: int, size: int, left: socket.socket, right: socket.socket) -> None:
         self._rank, self._size = rank, size
         self._left, self._right = left, right
+        self._in_use = threading.Lock()
         for stream in (left, right):
             stream.setblocking(False)
 
@@ -57,7 +59,8 @@ class Ring:
             longest_sleep=LONGEST_SLEEP_MILLISECONDS,
         )
         try:
-            ring_sum(array, place)
+            with self._in_use:
+                ring_sum(array, place)
         except StreamLost as lost:
             gone = (self._rank + (-1 if lost.is_left else 1)) % self._size
             raise NeighbourGone(gone, str(lost)) from lost
@@ -69,5 +72,8 @@ class Ring:
                 stream.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._left.close()
-        self._right.close()
+        """Once nobody sums any more: a closed stream's number may become that of another."""
+        self.break_off()
+        with self._in_use:
+            self._left.close()
+            self._right.close()

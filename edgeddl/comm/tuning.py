@@ -43,6 +43,11 @@ class RingFrom:
         return f"ring from {self.size_bytes // 1024} KiB on" if self.size_bytes else "ring"
 
 
+def ring_between(ranks: int) -> RingFrom:
+    """Where the ring is to be taken at all."""
+    return RingFrom(0 if ranks <= FEW_RANKS else RING_FROM_BYTES)
+
+
 def choose_ring_from(communicator: Communicator) -> RingFrom:
     """Collective: compare the ring with MPI's own algorithm.
 
@@ -62,7 +67,7 @@ def choose_ring_from(communicator: Communicator) -> RingFrom:
     ring, mpi = (time_allreduce(communicator, COMPARED_BYTES, name) for name in ("ring", "mpi"))
     if ring >= RING_BONUS * mpi:
         return RingFrom(NEVER)
-    return RingFrom(0 if communicator.size <= FEW_RANKS else RING_FROM_BYTES)
+    return ring_between(communicator.size)
 
 
 def measure_link(communicator: Communicator) -> LinkModel:

@@ -28,7 +28,7 @@ from edgeddl.kernels.checks import (
     check_writable,
     is_plain,
 )
-from edgeddl.kernels.halves import BLOCK, HALF_BLOCK
+from edgeddl.kernels.halves import HALF_BLOCK, blocks_for
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.matrices import Matrices
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
@@ -400,7 +400,7 @@ def decode_half(blocks: Array, numbers: Array) -> None:
 def _check_half(numbers: Array, blocks: Array) -> None:
     check_contiguous((None,), numbers=numbers)
     _check_stream_array("blocks", blocks, (HALF_BLOCK,))
-    check_shape("blocks", blocks.shape, (-(-numbers.size // BLOCK),))
+    check_shape("blocks", blocks.shape, (blocks_for(numbers.size),))
 
 
 def ring_sum(array: Array, place: Neighbours) -> None:
@@ -453,7 +453,7 @@ def low_rank_left(
 def low_rank_orthonormalise(matrices: Matrices, lefts: Array) -> None:
     """Makes the columns of each left orthonormal; one that depends on those before becomes zero.
 
-    From the same bits every rank makes the same bits.
+    From the same bits every rank with the same build makes the same bits.
     """
     check_flat(matrices.lefts, lefts=lefts)
     check_writable("lefts", lefts)

@@ -11,9 +11,14 @@ import numpy as np
 
 BLOCK = 1024  # numbers; csrc/half.h
 # Half precision as uint16: a number is the half times factor * 2**-112.
-HALF_BLOCK = np.dtype([("factor", np.float32), ("halves", np.uint16, BLOCK)])
+HALF_BLOCK = np.dtype([("factor", np.float32), ("halves", np.uint16, BLOCK)], align=True)
+
+
+def blocks_for(numbers: int) -> int:
+    """How many blocks so many numbers take; what the last one has more than these is zero."""
+    return -(-numbers // BLOCK)
 
 
 def empty_blocks(numbers: int) -> np.ndarray:
-    """Room for so many numbers; what the last block has more than these is zero."""
-    return np.zeros(-(-numbers // BLOCK), HALF_BLOCK)
+    """Room for so many numbers."""
+    return np.zeros(blocks_for(numbers), HALF_BLOCK)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from edgeddl.errors import KernelError
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -21,6 +23,13 @@ class Neighbours:
     right: socket.socket
     waking_bytes: int
     longest_sleep: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size or self.waking_bytes < 1:
+            raise KernelError(
+                f"rank {self.rank} of {self.size}, woken for {self.waking_bytes} bytes:"
+                " there is no such place in a ring"
+            )
 
 
 class StreamLost(Exception):

@@ -109,7 +109,9 @@ def _communication(run: PreparedRun) -> str:
 def _link(run: PreparedRun, forecast: Forecast) -> str:
     """Measured just now, and what follows for a step."""
     link, config = forecast.link, run.config
-    chosen = config.forced_allreduce or str(RingFrom(run.state.ring_from_bytes or 0))
+    chosen = config.allreduce
+    if chosen == "auto":
+        chosen = str(RingFrom(run.state.ring_from_bytes or 0))
     return (
         f"{link.bytes_per_second / 1e6:.0f} MB/s, {link.turn_seconds * 1e3:.2f} ms a turn,"
         f" {chosen}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"

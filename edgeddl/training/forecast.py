@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.model import LinkModel
-from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link
+from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link, ring_between
 from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
 from edgeddl.training.statistics import RunningStatistics
 
@@ -37,12 +37,14 @@ def choose_allreduce(run: PreparedRun) -> None:
     A resumed run goes on with what was chosen at its start: another order of summation would make
     other bits.
     """
-    communicator, forced = run.communicator, run.config.forced_allreduce
-    if forced:
+    communicator, forced = run.communicator, run.config.allreduce
+    if forced != "auto":
         communicator.choose(lambda size: forced)
         return
     if run.state.ring_from_bytes is None:
-        run.state.ring_from_bytes = choose_ring_from(communicator).size_bytes
+        half = run.config.compression == "fp16"  # which only the ring can add
+        ring = ring_between(communicator.size) if half else choose_ring_from(communicator)
+        run.state.ring_from_bytes = ring.size_bytes
     communicator.choose(RingFrom(run.state.ring_from_bytes))
 
 

@@ -35,9 +35,10 @@ void encode_block(const float *restrict numbers, long count, half_block *restric
         const float scaled = numbers[i] * multiplier;
         uint32_t bits;
         memcpy(&bits, &scaled, sizeof bits);
-        bits += 1 << 12; /* half of the last bit that stays */
+        bits += 0xfff + (bits >> 13 & 1); /* half of the last bit that stays; ties to even */
         block->halves[i] = (uint16_t)((bits >> 13 & 0x7fff) | (bits >> 16 & 0x8000));
     }
+    memset(block->halves + count, 0, (size_t)(BLOCK - count) * sizeof *block->halves);
 }
 
 void decode_block(const half_block *restrict block, long count, float *restrict numbers)

@@ -1,8 +1,10 @@
 /* One rank's part in a ring all-reduce over byte streams; reference/ring.py says how it goes.
  *
- * It runs beside computing and at its expense, with caches that computing has filled. The same in
- * Python took a quarter of the processor time that an all-reduce takes at all.
+ * It runs beside computing and at its expense, with caches that computing has filled. Between four
+ * emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor time in Python and take 27 to 40
+ * here (three runs of each, in turn).
  */
+#define _GNU_SOURCE /* POLLRDHUP */
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -166,10 +168,15 @@ static bool sleep_well(ring *r, long waking, int milliseconds)
         streams[0] = (struct pollfd){.fd = r->in.stream, .events = POLLIN};
     }
     if (r->out.left)
-        streams[1] = (struct pollfd){.fd = r->out.stream, .events = is_full ? POLLOUT : 0};
+        streams[1] = (struct pollfd){r->out.stream, POLLRDHUP | (is_full ? POLLOUT : 0), 0};
     poll(streams, 2, milliseconds);
-    errno = EPIPE;
-    return !(streams[1].revents & (POLLERR | POLLHUP));
+    if (!(streams[1].revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)))
+        return true;
+    int met = 0;
+    socklen_t bytes = sizeof met;
+    getsockopt(r->out.stream, SOL_SOCKET, SO_ERROR, &met, &bytes);
+    errno = met ? met : EPIPE;
+    return false;
 }
 
 /* Replace the array by its sum over all ranks: 0, or the error that the left neighbour's stream

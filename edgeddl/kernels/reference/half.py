@@ -20,7 +20,8 @@ AT_ONCE = 16  # blocks; they and their scratch arrays fit the cache (see blocks.
 # 2**LARGEST_EXPONENT is encoded with the largest power of two that a float32 can be.
 LARGEST_EXPONENT = 127 - 112 + 15
 
-_HALF_UNIT = np.uint32(1 << 12)  # half of the last bit that stays
+_BELOW_HALF = np.uint32((1 << 12) - 1)  # of the last bit that stays
+_ONE = np.uint32(1)
 _SHIFT = np.uint32(13)
 _SIGN_SHIFT = np.uint32(16)
 _SIGN = np.uint32(0x8000)
@@ -42,7 +43,10 @@ def _encode(scaled: Array, blocks: Array) -> None:
     with np.errstate(invalid="ignore", over="ignore"):
         scaled *= (1 / blocks["factor"])[:, None]
     bits = scaled.view(np.uint32)
-    bits += _HALF_UNIT
+    last = bits >> _SHIFT
+    last &= _ONE
+    bits += _BELOW_HALF
+    bits += last  # ties to even: rank by rank, others would add up
     sign = bits >> _SIGN_SHIFT
     sign &= _SIGN
     bits >>= _SHIFT

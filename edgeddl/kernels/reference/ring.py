@@ -13,6 +13,7 @@ turns.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from edgeddl.kernels.halves import BLOCK, HALF_BLOCK
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.reference.half import decode_half, encode_half
 from edgeddl.kernels.streams import CLOSED, Neighbours, StreamLost
+
+ENDED = select.POLLERR | select.POLLHUP | select.POLLRDHUP | select.POLLNVAL
 
 
 def ring_sum(array: Array, place: Neighbours) -> None:
@@ -76,10 +79,12 @@ def _sleep(incoming: _Incoming, outgoing: _Outgoing, place: Neighbours) -> None:
         incoming.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
         poll.register(incoming.stream, select.POLLIN)
     if outgoing.left:
-        poll.register(outgoing.stream, select.POLLOUT if outgoing.is_full else 0)
+        can_send = select.POLLOUT if outgoing.is_full else 0
+        poll.register(outgoing.stream, select.POLLRDHUP | can_send)
     for number, event in poll.poll(place.longest_sleep):
-        if number == outgoing.stream.fileno() and event & (select.POLLERR | select.POLLHUP):
-            raise StreamLost(False, CLOSED)
+        if number == outgoing.stream.fileno() and event & ENDED:
+            met = outgoing.stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            raise StreamLost(False, os.strerror(met) if met else CLOSED)
 
 
 class _Incoming:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from edgeddl.comm.local import run_ranks
 from edgeddl.comm.ring import NeighbourGone, Ring
 from edgeddl.errors import KernelError, NativeKernelsUnavailable
 from edgeddl.kernels import reference
+from edgeddl.kernels.halves import empty_blocks
 
 SIZES = (2, 3, 4, 5, 7)
 LENGTHS = (1, 2, 5, 17, 64, 1001)
@@ -118,17 +119,15 @@ def drip(source: socket.socket, destination: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 100])
-def test_numbers_that_arrive_in_parts(length: int) -> None:
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "half"])
+def test_numbers_that_arrive_in_parts(length: int, half: bool) -> None:
     size = 3
     ends = [(socket.socketpair(), socket.socketpair()) for _ in range(size)]  # from rank to next
     rings = [Ring(rank, size, ends[rank - 1][1][1], ends[rank][0][0]) for rank in range(size)]
     drips = [threading.Thread(target=drip, args=(one[1], other[0])) for one, other in ends]
     for thread in drips:
         thread.start()
-    arrays = [np.full(length, 10.0**rank, np.float32) for rank in range(size)]
-    sum_all(rings, arrays)
-    for array in arrays:
-        np.testing.assert_array_equal(array, 111.0)
+    sum_numbers(rings, 40 * length if half else length, half)
     for one in rings:
         one.close()
     for thread in drips:
@@ -136,6 +135,24 @@ def test_numbers_that_arrive_in_parts(length: int) -> None:
     for before, after in ends:
         before[1].close()
         after[0].close()
+
+
+def sum_numbers(rings: Sequence[Ring], length: int, half: bool) -> None:
+    """Sum numbers of which each byte matters, and see that they are right."""
+    numbers = np.random.default_rng(length).normal(size=(len(rings), length)).astype(np.float32)
+    expected = numbers.astype(np.float64).sum(axis=0)
+    arrays = list(numbers)
+    if half:
+        arrays = [empty_blocks(length) for _ in rings]
+        for own, blocks in zip(numbers, arrays, strict=True):
+            kernels.encode_half(own, blocks)
+    sum_all(rings, arrays)
+    if half:
+        for own, blocks in zip(numbers, arrays, strict=True):
+            kernels.decode_half(blocks, own)
+    tolerance = 2e-2 if half else 1e-6
+    for own in numbers:
+        np.testing.assert_allclose(own, expected, rtol=tolerance, atol=tolerance)
 
 
 def sum_all(rings: Sequence[Ring], arrays: Sequence[np.ndarray]) -> None:
@@ -172,18 +189,16 @@ def place() -> Iterator[tuple[Ring, socket.socket, socket.socket]]:
 
 
 @pytest.mark.parametrize("kilobytes", [1, 64, 300, 1000])
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "half"])
 def test_nobody_waits_for_more_than_can_arrive(
-    kilobytes: int, monkeypatch: pytest.MonkeyPatch
+    kilobytes: int, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ring, "WAKING_BYTES", 2**30)
     monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", -1)
     size = 3
     pairs = [tcp_pair() for _ in range(size)]
-    arrays = [np.full(kilobytes * 256, rank, np.float32) for rank in range(size)]
     rings = [Ring(rank, size, pairs[rank - 1][1], pairs[rank][0]) for rank in range(size)]
-    sum_all(rings, arrays)
-    for array in arrays:
-        np.testing.assert_array_equal(array, 3.0)
+    sum_numbers(rings, kilobytes * 256, half)
     for one in rings:
         one.close()
 
@@ -191,14 +206,19 @@ def test_nobody_waits_for_more_than_can_arrive(
 Place = tuple[Ring, socket.socket, socket.socket]
 
 
-def begin_sum(one: Ring, array: np.ndarray) -> threading.Thread:
-    def work() -> None:
-        with contextlib.suppress(NeighbourGone):
-            one.sum(array)
+def begin_sum(one: Ring, array: np.ndarray) -> Future[None]:
+    """In a thread that nobody has to wait for."""
+    summed: Future[None] = Future()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+    def work() -> None:
+        try:
+            one.sum(array)
+            summed.set_result(None)
+        except NeighbourGone as gone:
+            summed.set_exception(gone)
+
+    threading.Thread(target=work, daemon=True).start()
+    return summed
 
 
 def test_a_torn_number_is_waited_for_to_its_last_byte(
@@ -215,7 +235,7 @@ def test_a_torn_number_is_waited_for_to_its_last_byte(
     assert np.frombuffer(from_rank.recv(4), np.float32) == 1
     assert np.frombuffer(from_rank.recv(4), np.float32) == 42
     to_rank.sendall(np.float32(31).tobytes())
-    summing.join(timeout=10)
+    summing.result(timeout=10)
     assert array.tolist() == [31, 42]
 
 
@@ -228,7 +248,7 @@ def test_who_waits_is_not_woken_for_crumbs(place: Place) -> None:
         mark = one._left.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
     assert mark == ring.WAKING_BYTES
     to_rank.close()
-    summing.join(timeout=10)
+    assert isinstance(summing.exception(timeout=10), NeighbourGone)
 
 
 def reset(stream: socket.socket) -> None:
@@ -241,16 +261,22 @@ def test_a_left_neighbour_that_is_gone_is_an_error(place: Place) -> None:
     one, to_rank, _ = place
     to_rank.close()
     with pytest.raises(NeighbourGone, match="the connection to rank 1 is lost: it has closed"):
-        one.sum(np.zeros(10, np.float32))
+        begin_sum(one, np.zeros(10, np.float32)).result(timeout=10)
 
 
+@pytest.mark.parametrize(
+    ("leave", "reason"), [(reset, "Connection reset"), (socket.socket.close, "it has closed")]
+)
 def test_a_right_neighbour_that_is_gone_is_noticed_while_nothing_is_to_be_sent(
-    place: Place,
+    place: Place, leave: Callable[[socket.socket], None], reason: str
 ) -> None:
     one, _, from_rank = place
-    threading.Timer(0.2, reset, [from_rank]).start()  # when its own chunk has been sent
-    with pytest.raises(NeighbourGone, match="the connection to rank 1 is lost"):
-        one.sum(np.zeros(10, np.float32))
+    summing = begin_sum(one, np.zeros(10, np.float32))
+    from_rank.recv(20)  # its own chunk has been sent
+    time.sleep(0.1)
+    leave(from_rank)
+    with pytest.raises(NeighbourGone, match=f"the connection to rank 1 is lost: {reason}"):
+        summing.result(timeout=10)
 
 
 def test_a_network_that_is_down_is_a_lost_connection(place: Place) -> None:
@@ -258,4 +284,13 @@ def test_a_network_that_is_down_is_a_lost_connection(place: Place) -> None:
     one._left.close()
     one._left = socket.socket()  # of which the system says that it leads nowhere
     with pytest.raises(NeighbourGone, match="rank 1 is lost: Transport endpoint is not connected"):
-        one.sum(np.zeros(10, np.float32))
+        begin_sum(one, np.zeros(10, np.float32)).result(timeout=10)
+
+
+def test_a_ring_is_closed_when_nobody_sums_any_more(place: Place) -> None:
+    """Else the number of its stream could be another's, of whom bytes would be taken."""
+    one, _, _ = place
+    summing = begin_sum(one, np.zeros(10, np.float32))
+    time.sleep(0.1)
+    one.close()
+    assert isinstance(summing.exception(timeout=0.1), NeighbourGone)

@@ -71,6 +71,15 @@ def test_the_smallest_and_the_largest(number: float) -> None:
     np.testing.assert_allclose(back, x, rtol=2.0**-11, atol=1.5e-45)
 
 
+def test_what_a_block_had_before_does_not_matter() -> None:
+    x = np.ones(5, np.float32)
+    blocks, fresh = empty_blocks(5), empty_blocks(5)
+    blocks["halves"] = 0x7E00
+    kernels.encode_half(x, blocks)
+    kernels.encode_half(x, fresh)
+    assert blocks.tobytes() == fresh.tobytes()
+
+
 def test_wrong_arguments() -> None:
     x, blocks = np.zeros(2000, np.float32), empty_blocks(2000)
     for numbers, out in (

@@ -96,7 +96,9 @@ def sum_halves(values: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.usefixtures("implementation")
-@pytest.mark.parametrize(("size", "length"), [(2, 1), (3, 1024), (4, 100_003), (5, 1500)])
+@pytest.mark.parametrize(
+    ("size", "length"), [(2, 1), (2, 400_000), (3, 1024), (4, 100_003), (5, 1500)]
+)
 def test_halves(size: int, length: int) -> None:
     values = np.random.default_rng(0).normal(size=(size, length)).astype(np.float32)
     values *= np.float32(10) ** np.linspace(-12, 6, length, dtype=np.float32)
@@ -110,6 +112,15 @@ def test_halves(size: int, length: int) -> None:
 
 
 @pytest.mark.usefixtures("implementation")
+def test_roundings_of_halves_do_not_add_up() -> None:
+    """Sums of eleven bits each are often half way between two of eleven bits."""
+    values = np.random.default_rng(0).normal(size=(8, 100_000)).astype(np.float32)
+    exact = values.astype(np.float64).sum(axis=0)
+    outwards = (sum_halves(values)[0] - exact) * np.sign(exact)
+    assert abs(outwards.sum()) < 3e-5 * np.abs(exact).sum()
+
+
+@pytest.mark.usefixtures("implementation")
 def test_a_block_that_is_not_finite_is_so_for_all() -> None:
     values = np.ones((3, 3000), np.float32)
     values[1, 1500] = np.inf
@@ -117,6 +128,13 @@ def test_a_block_that_is_not_finite_is_so_for_all() -> None:
         np.testing.assert_array_equal(one[:1024], 3)
         assert np.isnan(one[1024:2048]).all()
         np.testing.assert_array_equal(one[2048:], 3)
+
+
+@pytest.mark.parametrize(("rank", "size", "waking"), [(-1, 2, 1), (2, 2, 1), (0, 0, 1), (0, 2, 0)])
+def test_wrong_places(rank: int, size: int, waking: int) -> None:
+    left, right = socket.socketpair()
+    with left, right, pytest.raises(KernelError, match="no such place"):
+        Neighbours(rank, size, left, right, waking, 1000)
 
 
 def test_wrong_arguments() -> None:
@@ -130,6 +148,7 @@ def test_wrong_arguments() -> None:
         np.zeros(8, np.float32)[::2],
         np.zeros(4, HALF_BLOCK)["factor"],
         read_only,
+        np.zeros(4 * HALF_BLOCK.itemsize + 1, np.uint8)[1:].view(HALF_BLOCK),  # not aligned
         [1.0, 2.0],
     ):
         with pytest.raises(KernelError):

@@ -107,7 +107,7 @@ def test_what_each_rank_and_the_cluster_tell(tmp_path: Path) -> None:
         assert abs(values[f"{names.STEP_SECONDS.name}_count",] - steps) <= 1
         for phase in PHASES:
             assert values[f"{names.PHASE_SECONDS.name}_count", phase] >= 1
-        assert values[names.COMPRESSION_RATIO.name,] == 2
+        assert 1.8 < values[names.COMPRESSION_RATIO.name,] <= 2  # whole blocks
         assert values[names.SENT_BYTES.name,] > 0
         summed, timed = names.ALLREDUCES.name, f"{names.BUCKET_SECONDS.name}_count"
         assert abs(values[summed,] - values[timed,]) <= 1
