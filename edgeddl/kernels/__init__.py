@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from edgeddl.config import kernel_choice
 from edgeddl.errors import KernelError
@@ -22,6 +21,7 @@ from edgeddl.kernels.checks import (
     check_groups,
     check_image_shape,
     check_images,
+    check_kind,
     check_labels,
     check_rows,
     check_shape,
@@ -399,7 +399,7 @@ def decode_half(blocks: Array, numbers: Array) -> None:
 
 def _check_half(numbers: Array, blocks: Array) -> None:
     check_contiguous((None,), numbers=numbers)
-    _check_stream_array("blocks", blocks, (HALF_BLOCK,))
+    check_kind("blocks", blocks, (HALF_BLOCK,))
     check_shape("blocks", blocks.shape, (blocks_for(numbers.size),))
 
 
@@ -408,19 +408,10 @@ def ring_sum(array: Array, place: Neighbours) -> None:
 
     Everybody gets the same bits. Raises StreamLost; what the array has then is of no use.
     """
-    _check_stream_array("array", array, (np.float32, np.float64, HALF_BLOCK))
+    check_kind("array", array, (np.float32, np.float64, HALF_BLOCK))
     check_writable("array", array)
     if place.size > 1 and array.size:
         _implementation.ring_sum(array.reshape(-1), place)
-
-
-def _check_stream_array(name: str, array: Array, dtypes: tuple[DTypeLike, ...]) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
-        found = getattr(array, "dtype", type(array).__name__)
-        wanted = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
-        raise KernelError(f"{name} must be a NumPy array of {wanted}, not of {found}")
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        raise KernelError(f"{name} must be contiguous and aligned in memory")
 
 
 def low_rank_left(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from edgeddl.errors import KernelError
 
@@ -113,6 +114,16 @@ def check_contiguous(shape: Sequence[int | None], **arrays: np.ndarray) -> None:
         check_array(name, array, shape)
         if not array.flags.c_contiguous:
             raise KernelError(f"{name} must be contiguous")
+
+
+def check_kind(name: str, array: np.ndarray, kinds: tuple[DTypeLike, ...]) -> None:
+    """A contiguous array, also with several axes, of one of these kinds of numbers."""
+    if not isinstance(array, np.ndarray) or array.dtype not in kinds:
+        found = getattr(array, "dtype", type(array).__name__)
+        wanted = " or ".join(str(np.dtype(kind)) for kind in kinds)
+        raise KernelError(f"{name} must be a NumPy array of {wanted}, not of {found}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise KernelError(f"{name} must be contiguous and aligned in memory")
 
 
 def check_labels(name: str, t: np.ndarray, rows: int, classes: int, ignore_label: int) -> None:
