@@ -12,6 +12,7 @@ from typing import Any
 
 from edgeddl.chainer_compat import chainer
 from edgeddl.functions.node import Array, Node
+from edgeddl.kernels.deferral import at_once, deferred, finish
 
 # By variable node: the gradient of what it stands for.
 Gradients = dict[Any, Array]
@@ -22,7 +23,7 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
     gradients: Gradients = {loss.node: gradient}
     waiting = _Waiting(loss.creator_node)
     hooks = chainer.get_function_hooks().values()
-    with chainer.using_config("enable_backprop", False):
+    with chainer.using_config("enable_backprop", False), deferred():
         while waiting.heap:
             function = heapq.heappop(waiting.heap)[2]
             for node in _propagate(function, gradients, hooks):
@@ -48,10 +49,8 @@ class _Waiting:
 
 def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     """Turn the gradients of a function's outputs to those of its inputs; which have one now?"""
-    outputs, found = [], []
-    for reference in function.outputs:
-        outputs.append(reference())
-        found.append(gradients.pop(outputs[-1], None))
+    outputs = [reference() for reference in function.outputs]  # kept alive: functions ask for them
+    found = [gradients.pop(output, None) for output in outputs]
     inputs, indexes, so_far = function.inputs, [], {}
     for index, node in enumerate(inputs):
         if node._requires_grad:
@@ -60,33 +59,58 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
                 so_far[index] = gradients.pop(node)
     if not indexes:
         return []
-    in_data = tuple([node.data for node in inputs]) if hooks else ()
-    for hook in hooks:
-        hook.backward_preprocess(function, in_data, tuple(found))
-    if isinstance(function, Node):
-        if not function.needs_output:  # those that it went to are done
-            outputs[0]._data = None  # its shape stays
-        gy = found[0]
-        assert gy is not None  # of its only output: else it would not wait
-        totals = function.accumulate(indexes, gy, so_far)
+    if hooks:
+        totals = _accumulate_with_hooks(function, indexes, found, so_far, hooks)
     else:
-        totals = _accumulate_by_chainer(function, tuple(indexes), found, so_far)
-    for hook in hooks:
-        hook.backward_postprocess(function, in_data, tuple(found))
+        totals = _accumulate(function, indexes, found, so_far)
     reached = []
     for index, total in zip(indexes, totals, strict=True):
         if total is not None:
             node = inputs[index]
-            # an input that is given twice has two totals
-            gradients[node] = total if node not in gradients else gradients[node] + total
+            if node in gradients:  # an input that is given twice has two totals
+                finish()
+                total = gradients[node] + total
+            gradients[node] = total
             reached.append(node)
     return reached
+
+
+def _accumulate_with_hooks(
+    function: Any,
+    indexes: list[int],
+    found: list[Array | None],
+    so_far: dict[int, Array],
+    hooks: Any,
+) -> list[Array | None]:
+    """At once: hooks look at arrays, or at the time."""
+    in_data = tuple([node.data for node in function.inputs])
+    with at_once():
+        for hook in hooks:
+            hook.backward_preprocess(function, in_data, tuple(found))
+        totals = _accumulate(function, indexes, found, so_far)
+        for hook in hooks:
+            hook.backward_postprocess(function, in_data, tuple(found))
+    return totals
+
+
+def _accumulate(
+    function: Any, indexes: list[int], found: list[Array | None], so_far: dict[int, Array]
+) -> list[Array | None]:
+    """The gradients of these inputs, added to those found so far."""
+    if not isinstance(function, Node):
+        return _accumulate_by_chainer(function, tuple(indexes), found, so_far)
+    if not function.needs_output:  # those that it went to are done
+        function.outputs[0]()._data = None  # its shape stays
+    gy = found[0]
+    assert gy is not None  # of its only output: else it would not wait
+    return function.accumulate(indexes, gy, so_far)
 
 
 def _accumulate_by_chainer(
     function: Any, indexes: tuple[int, ...], found: list[Array | None], so_far: dict[int, Array]
 ) -> list[Array | None]:
     """As Node.accumulate, for functions that take and give variables."""
+    finish()
     before = tuple([_variable(so_far.get(index)) for index in indexes])
     totals = function.backward_accumulate(indexes, tuple(map(_variable, found)), before)
     return [None if total is None else total.array for total in totals]

@@ -18,6 +18,7 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
 from edgeddl.functions import gradient_sink, parameter_gate
+from edgeddl.kernels.deferral import after, at_once, finish, queue
 
 Array = np.ndarray
 Pair = int | tuple[int, int]
@@ -59,7 +60,8 @@ class Node(chainer.FunctionNode):
         if gate is not None:
             gate(inputs)
         if setting("debug"):
-            return super().apply(inputs)
+            with at_once():  # Chainer looks at all results
+                return super().apply(inputs)
         hooks = chainer.get_function_hooks().values()
         nodes, arrays, requires_grad = [], [], False
         for value in inputs:
@@ -69,11 +71,10 @@ class Node(chainer.FunctionNode):
             requires_grad = requires_grad or variable._requires_grad
         in_data = tuple(arrays)
         self._input_indexes_to_retain = self._output_indexes_to_retain = None
-        for hook in hooks:
-            hook.forward_preprocess(self, in_data)
-        (array,) = self.forward(in_data)
-        for hook in hooks:
-            hook.forward_postprocess(self, in_data)
+        if hooks:
+            array = self._forward_with_hooks(in_data, hooks)
+        else:
+            (array,) = self.forward(in_data)
         output = _make_variable(array, requires_grad)
         if setting("enable_backprop"):
             self._join_graph(tuple(nodes), output._node)
@@ -82,6 +83,16 @@ class Node(chainer.FunctionNode):
                 output.retain_data()
                 self._retained_output_data = (array,)
         return (output,)
+
+    def _forward_with_hooks(self, in_data: tuple[Array, ...], hooks: Any) -> Array:
+        """At once: hooks look at arrays, or at the time."""
+        with at_once():
+            for hook in hooks:
+                hook.forward_preprocess(self, in_data)
+            (array,) = self.forward(in_data)
+            for hook in hooks:
+                hook.forward_postprocess(self, in_data)
+        return array
 
     def _join_graph(self, inputs: tuple[Any, ...], output: Any) -> None:
         rank = 0
@@ -133,6 +144,7 @@ class Node(chainer.FunctionNode):
             if gradient is None or before is None:
                 totals.append(before if gradient is None else gradient)
             else:
+                finish()
                 totals.append(gradient + before)
         return totals
 
@@ -149,11 +161,11 @@ class Node(chainer.FunctionNode):
         return None if sink is None or parameter is None else sink.view_for(parameter)
 
     def ready(self, index: int, view: Array | None) -> None:
-        """Tell the sink that the view it gave for this input, if it did, holds the gradient."""
+        """Tell the sink when the view it gave for this input, if it did, holds the gradient."""
         if view is not None:
             sink = gradient_sink.current.sink
             assert sink is not None
-            sink.ready(self.inputs[index]._variable())
+            after(sink.ready, self.inputs[index]._variable())
 
     def retained(self) -> list[Array]:
         """The arrays of the retained inputs."""
@@ -173,9 +185,19 @@ class Node(chainer.FunctionNode):
         return self._retained_output_data[0]
 
 
+class _DeferredVariable(chainer.Variable):
+    """A variable whose array kernels may have to write yet: whoever asks for it has them run."""
+
+    @property
+    def raw_array(self) -> Any:
+        finish()
+        return super().raw_array
+
+
 def _make_variable(array: Array, requires_grad: bool) -> Any:
     """chainer.Variable(array, requires_grad=...), without the ten calls that this takes."""
-    variable, node = Variable.__new__(Variable), VariableNode.__new__(VariableNode)
+    kind = _DeferredVariable if queue.open else Variable
+    variable, node = kind.__new__(kind), VariableNode.__new__(VariableNode)
     variable._requires_grad = node._requires_grad = requires_grad
     variable._loss_scale = variable._grad_var = variable._device = node.name = None
     variable._grad_valid = True

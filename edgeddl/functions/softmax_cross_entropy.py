@@ -10,6 +10,7 @@ from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
 from edgeddl.errors import KernelError
 from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.kernels.deferral import finish
 
 
 class SoftmaxCrossEntropy(Node):
@@ -28,6 +29,7 @@ class SoftmaxCrossEntropy(Node):
         return (np.asarray(loss, np.float32),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array]:
+        finish()
         return (self.gradient * gy,)
 
 

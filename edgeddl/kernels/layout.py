@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeddl.kernels.deferral import finish
+
 Array = np.ndarray
 
 
@@ -23,11 +25,19 @@ def conversions() -> int:
     return _Conversions.count
 
 
+def contiguous(array: Array) -> Array:
+    """As np.ascontiguousarray, for what a kernel may have to write yet."""
+    if array.flags.c_contiguous:
+        return array
+    finish()
+    return np.ascontiguousarray(array)
+
+
 def _contiguous(array: Array) -> Array:
     if array.flags.c_contiguous:
         return array
     _Conversions.count += 1
-    return np.ascontiguousarray(array)
+    return contiguous(array)
 
 
 def as_nhwc(x: Array) -> Array:

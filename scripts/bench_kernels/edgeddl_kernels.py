@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from edgeddl import kernels
@@ -36,12 +35,12 @@ def timed_kernels() -> Iterator[list[float]]:
     seconds: list[float] = []
     places = _c_functions() or _entry_points()
     try:
-        for module, name, kernel in places:
-            setattr(module, name, partial(_call_timed, kernel, seconds))
+        for place, name, kernel in places:
+            setattr(place, name, partial(_call_timed, kernel, seconds))
         yield seconds
     finally:
-        for module, name, kernel in places:
-            setattr(module, name, kernel)
+        for place, name, kernel in places:
+            setattr(place, name, kernel)
 
 
 def _call_timed(
@@ -53,16 +52,23 @@ def _call_timed(
     return result
 
 
-Place = tuple[ModuleType, str, Callable[..., Any]]
+Place = tuple[object, str, Callable[..., Any]]  # what has it, its name there, and itself
 
 
 def _c_functions() -> list[Place]:
     """The native kernels themselves: what is before and behind them counts as Python."""
-    return [
-        (module, name, value)
+    modules = [
+        module
         for path, module in list(sys.modules.items())
         if path.startswith("edgeddl.kernels.native.")
-        for name, value in list(vars(module).items())
+    ]
+    values = [value for module in modules for value in vars(module).values()]
+    # that may run later, and have C functions for both cases
+    deferrable = [value for value in values if hasattr(value, "later")]
+    return [
+        (place, name, value)
+        for place in [*modules, *deferrable]
+        for name, value in list(vars(place).items())
         if hasattr(value, "argtypes")
     ]
 

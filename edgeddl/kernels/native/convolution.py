@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgeddl.kernels.deferral import after
 from edgeddl.kernels.layout import Array, as_hwck, as_nhwc
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.prologue import Prologue
@@ -42,9 +43,9 @@ def _shape(x_shape: tuple[int, ...], k: int, window: Window, groups: int) -> tup
 
 _NO_VECTORS = None, None
 
-_forward = load().function("convolution_forward", "spvvpvw")
-_weight_gradient = load().function("convolution_weight_gradient", "spvvpw")
-_input_gradient = load().function("convolution_input_gradient", "spppw")
+_forward = load().deferrable_function("convolution_forward", "spvvpvw")
+_weight_gradient = load().deferrable_function("convolution_weight_gradient", "spvvpw")
+_input_gradient = load().deferrable_function("convolution_input_gradient", "spppw")
 
 
 def convolution_forward(
@@ -80,7 +81,7 @@ def convolution_weight_gradient(
     form, _ = _shape(x.shape, k, window, groups)
     _weight_gradient(form, as_nhwc(x), *(before or _NO_VECTORS), as_nhwc(gy), gW)
     if gW is not target:
-        target[...] = gW
+        after(np.copyto, target, gW)
     return out
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from edgeddl.kernels.layout import Array, as_channels_last, from_channels_last
 from edgeddl.kernels.native.library import load
 
-_relu_forward = load().function("relu_forward", "pwl")
-_relu_backward = load().function("relu_backward", "ppwl")
-_add = load().function("add", "ppwl")
-_channel_sums = load().function("channel_sums", "llpw")
+_relu_forward = load().deferrable_function("relu_forward", "pwl")
+_relu_backward = load().deferrable_function("relu_backward", "ppwl")
+_add = load().deferrable_function("add", "ppwl")
+_channel_sums = load().deferrable_function("channel_sums", "llpw")
 
 
 def relu_forward(x: Array) -> Array:

@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgeddl import config, machine
 from edgeddl.errors import NativeKernelsUnavailable
+from edgeddl.kernels import deferral
+from edgeddl.kernels.layout import contiguous
 
 FOLDER = Path(__file__).parent
 # The builds of setup.py, best first, and what the processor must have (as /proc/cpuinfo calls it).
@@ -40,6 +40,7 @@ _OUT_OF_MEMORY = 1  # what a kernel returns then (csrc/threads.h)
 _NoBytes = ctypes.c_char * 0
 
 
+# What an array becomes on its way to C keeps it alive, however late it gets there.
 class _Memory:
     """An argument that is a contiguous NumPy array, or None."""
 
@@ -52,7 +53,7 @@ class _Memory:
         except TypeError:  # it is read-only, if nothing worse
             if not array.flags.c_contiguous:
                 raise
-            return ctypes.c_void_p(array.ctypes.data)
+            return array.ctypes.data_as(ctypes.c_void_p)
 
 
 class _Vector:
@@ -60,12 +61,7 @@ class _Vector:
 
     @staticmethod
     def from_param(array: Any) -> ctypes.Array | ctypes.c_void_p | None:
-        if array is None:
-            return None
-        try:
-            return _NoBytes.from_buffer(array)
-        except TypeError:  # it is read-only or has gaps
-            return np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p)  # kept alive by it
+        return _Memory.from_param(None if array is None else contiguous(array))
 
 
 class _Result:
@@ -87,6 +83,26 @@ _TYPES: dict[str, Any] = {
 }
 
 
+class DeferrableFunction:
+    """A C function that writes arrays of which Python reads nothing: it may run later."""
+
+    def __init__(self, at_once: Any, later: Any, arguments: str) -> None:
+        self.at_once = at_once
+        self.later = later  # takes arguments that are converted already
+        self._conversions = [_TYPES[letter].from_param for letter in arguments]
+        self._results = [index for index, letter in enumerate(arguments) if letter == "w"]
+
+    def __call__(self, *arguments: Any) -> None:
+        if not deferral.queue.open:
+            self.at_once(*arguments)
+            return
+        pairs = zip(self._conversions, arguments, strict=True)
+        converted = [convert(argument) for convert, argument in pairs]
+        results = [arguments[index] for index in self._results]
+        new_bytes = sum([array.nbytes for array in results if array.base is None])
+        deferral.put_off(self.later, converted, new_bytes)
+
+
 @dataclass(frozen=True)
 class Library:
     """A loaded library: which build it is, why it was chosen, and the C functions in it."""
@@ -106,15 +122,25 @@ class Library:
         function.errcheck = _check_memory
         return function
 
+    def deferrable_function(self, name: str, arguments: str) -> DeferrableFunction:
+        """Likewise, which may run later (see deferral.py)."""
+        later = self._find(name)
+        later.errcheck = _check_memory
+        return DeferrableFunction(self.function(name, arguments), later, arguments)
+
     def plain_function(self, name: str, arguments: str) -> Any:
         """Likewise, of which the caller looks at what it returns."""
+        function = self._find(name)
+        function.argtypes = [_TYPES[letter] for letter in arguments]
+        return function
+
+    def _find(self, name: str) -> Any:
         try:
             function: Any = self.handle[f"edgeddl_{name}"]
         except AttributeError as error:
             raise NativeKernelsUnavailable(
                 f"the library of native kernels is older than this code: {error}", hint=_SETUP_HINT
             ) from error
-        function.argtypes = [_TYPES[letter] for letter in arguments]
         function.restype = ctypes.c_int
         return function
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array
+from edgeddl.kernels.deferral import after
+from edgeddl.kernels.layout import Array, contiguous
 from edgeddl.kernels.native.convolution import (
     convolution_forward,
     convolution_input_gradient,
@@ -22,7 +23,7 @@ _PIXEL = Window(1, 1)
 
 def _as_pixels(rows: Array) -> Array:
     """(N, C) as images of a single pixel."""
-    return np.ascontiguousarray(rows)[:, :, None, None]
+    return contiguous(rows)[:, :, None, None]
 
 
 def _as_weights(W: Array) -> Array:
@@ -35,7 +36,7 @@ def linear_forward(x: Array, W: Array, b: Array | None) -> Array:
     shape = (len(x), len(W), 1, 1)
     y = convolution_input_gradient(_as_pixels(x), _as_weights(W), shape, _PIXEL)[:, :, 0, 0]
     if b is not None:
-        y += b
+        after(np.add, y, b, y)
     return y
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array, as_channels_last, from_channels_last
+from edgeddl.kernels.deferral import after
+from edgeddl.kernels.layout import Array, as_channels_last, contiguous, from_channels_last
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.prologue import Prologue
 
-_statistics = load().function("batch_normalization_statistics", "llpwwdpp")
-_scale = load().function("batch_normalization_scale", "lvvvvdww")
-_inference = load().function("batch_normalization_inference", "llpvvvvdipw")
-_backward = load().function("batch_normalization_backward", "llpppvvvvdiipwww")
+_statistics = load().deferrable_function("batch_normalization_statistics", "llpwwdpp")
+_scale = load().deferrable_function("batch_normalization_scale", "lvvvvdww")
+_inference = load().deferrable_function("batch_normalization_inference", "llpvvvvdipw")
+_backward = load().deferrable_function("batch_normalization_backward", "llpppvvvvdiipwww")
 
 
 def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
@@ -23,12 +24,12 @@ def batch_normalization_statistics(x: Array, running: Running | None = None) -> 
     if running is None:
         _statistics(rows, c, images, mean, var, 0.0, None, None)
         return Moments(mean, var)
-    average, variance = np.ascontiguousarray(running.mean), np.ascontiguousarray(running.var)
+    average, variance = contiguous(running.mean), contiguous(running.var)
     _statistics(rows, c, images, mean, var, running.decay, average, variance)
     if average is not running.mean:
-        running.mean[...] = average
+        after(np.copyto, running.mean, average)
     if variance is not running.var:
-        running.var[...] = variance
+        after(np.copyto, running.var, variance)
     return Moments(mean, var)
 
 

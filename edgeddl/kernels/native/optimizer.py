@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeddl.kernels.deferral import finish
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.native.library import load
 
@@ -20,6 +21,7 @@ def momentum_sgd(
     nesterov: bool,
 ) -> None:
     """One step, in place. Every element goes the same way, wherever it is."""
+    finish()  # they may read the parameters
     _momentum_sgd(
         np.ascontiguousarray(segments), len(segments), parameters, gradients, velocity,
         learning_rate, momentum, nesterov,

@@ -6,16 +6,16 @@ import ctypes
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array, as_nhwc
+from edgeddl.kernels.layout import Array, as_nhwc, contiguous
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.window import Window
 
 Shape4 = tuple[int, int, int, int]
 
-_forward = load().function("pooling_forward", "sipw")
-_backward = load().function("pooling_backward", "sipppw")
-_global_forward = load().function("global_average_forward", "lllpw")
-_global_backward = load().function("global_average_backward", "lllpw")
+_forward = load().deferrable_function("pooling_forward", "sipw")
+_backward = load().deferrable_function("pooling_backward", "sipppw")
+_global_forward = load().deferrable_function("global_average_forward", "lllpw")
+_global_backward = load().deferrable_function("global_average_backward", "lllpw")
 
 
 class _Pooling(ctypes.Structure):
@@ -81,5 +81,5 @@ def global_average_backward(gy: Array, x_shape: Shape4) -> Array:
     """gx (N, C, H, W), channels last: gy, spread evenly over the pixels."""
     n, c, h, w = x_shape
     gx = np.empty((n, h, w, c), np.float32)
-    _global_backward(n, h * w, c, np.ascontiguousarray(gy), gx)
+    _global_backward(n, h * w, c, contiguous(gy), gx)
     return gx.transpose(0, 3, 1, 2)

@@ -15,6 +15,7 @@ from edgeddl.functions import node
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.node import Node
+from edgeddl.kernels.deferral import deferred
 from edgeddl.models import build_model
 from edgeddl.models.resnet9 import Residual
 from edgeddl.models.resnet18 import BasicBlock
@@ -79,6 +80,14 @@ def ours(net: Net) -> dict[str, np.ndarray | None]:
     return {name: gradients.get(parameter.node) for name, parameter in net.namedparams()}
 
 
+def all_deferred(net: Net) -> dict[str, np.ndarray | None]:
+    """As `ours`, and forward's kernels are put off too."""
+    with deferred():
+        loss = net(X)
+    gradients = backpropagate(loss, np.ones_like(loss.array))
+    return {name: gradients.get(parameter.node) for name, parameter in net.namedparams()}
+
+
 def assert_equal(
     found: dict[str, np.ndarray | None], expected: dict[str, np.ndarray | None]
 ) -> None:
@@ -101,6 +110,7 @@ def test_gradients_are_those_of_chainers_backward(name: str) -> None:
     expected = chainers(net)
     assert sum(gradient is not None for gradient in expected.values()) >= 1
     assert_equal(ours(net), expected)
+    assert_equal(all_deferred(net), expected)
 
 
 @pytest.mark.usefixtures("large")
@@ -110,7 +120,9 @@ def test_gradients_of_models_are_those_of_chainers_backward(model: str) -> None:
     net.add_link("model", build_model(model, classes=10))
     x = random(2, 3, 32, 32)
     net.forward = lambda _: functions.softmax_cross_entropy(net.model(x), T[:2])
-    assert_equal(ours(net), chainers(net))
+    expected = chainers(net)
+    assert_equal(ours(net), expected)
+    assert_equal(all_deferred(net), expected)
 
 
 def test_the_gradient_of_the_loss_weighs_all_others() -> None:

@@ -1,0 +1,90 @@
+"""Kernels that are put off, to be run together.
+
+A kernel leaves the processor's caches full of activations, so what Python does after it, until the
+next one, has its code and data fetched from memory: five times as slow as it could be. Where many
+kernels are prepared first, and then run one after the other, that happens once for all of them.
+
+Until a kernel has run its results are memory that nobody has written. Who reads them by other means
+than kernels calls `finish` first, or has it done by `after`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+# Arrays of kernels that wait, which without waiting might have been freed or not yet be there.
+MOST_BYTES = 64 << 20
+
+
+class _Queue(threading.local):
+    """What this thread has put off, in order; `open` while it may put off more."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.bytes = 0
+        self.calls: list[tuple[Callable[..., Any], Sequence[Any]]] = []
+
+
+queue = _Queue()
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Within the block this thread's kernels may be put off; at its end all have run.
+
+    None of those that still wait when an exception leaves the block.
+    """
+    if queue.open:
+        yield
+        return
+    queue.open = True
+    try:
+        yield
+        finish()
+    finally:
+        queue.open = False
+        queue.calls, queue.bytes = [], 0
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within the block nothing is put off, and what was has run."""
+    finish()
+    before, queue.open = queue.open, False
+    try:
+        yield
+    finally:
+        queue.open = before
+
+
+def put_off(function: Callable[..., Any], arguments: Sequence[Any], result_bytes: int) -> None:
+    """Have a kernel run later, if the queue is open."""
+    queue.calls.append((function, arguments))
+    queue.bytes += result_bytes
+    if queue.bytes > MOST_BYTES:
+        finish()
+
+
+def after(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call a function that reads what kernels write, when all there are so far have run."""
+    if queue.calls:
+        queue.calls.append((function, arguments))
+    else:
+        function(*arguments)
+
+
+def finish() -> None:
+    """Run what was put off."""
+    calls = queue.calls
+    if not calls:
+        return
+    queue.calls, queue.bytes = [], 0
+    before, queue.open = queue.open, False  # who is called by `after` may call kernels
+    try:
+        for function, arguments in calls:
+            function(*arguments)
+    finally:
+        queue.open = before

@@ -1,0 +1,205 @@
+"""Kernels that are put off: when they run, in which order, and that nobody reads before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from edgeddl import kernels
+from edgeddl.kernels import deferral
+from edgeddl.kernels.deferral import after, at_once, deferred, finish, put_off
+from edgeddl.kernels.layout import kernel_order
+from edgeddl.kernels.moments import Running
+from edgeddl.kernels.prologue import Prologue
+from edgeddl.kernels.window import Window
+from tests.unit.kernels.layers import random
+
+
+class Log:
+    """Notes what has run."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def put_off(self, note: str, result_bytes: int = 0) -> None:
+        put_off(self.notes.append, [note], result_bytes)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_what_is_put_off_runs_in_order_at_the_end(log: Log) -> None:
+    with deferred():
+        log.put_off("a")
+        after(log.notes.append, "b")
+        log.put_off("c")
+        assert log.notes == []
+    assert log.notes == ["a", "b", "c"]
+
+
+def test_finish_runs_it_and_more_may_be_put_off(log: Log) -> None:
+    with deferred():
+        log.put_off("a")
+        finish()
+        assert log.notes == ["a"]
+        log.put_off("b")
+        assert log.notes == ["a"]
+    assert log.notes == ["a", "b"]
+
+
+def test_after_nothing_is_at_once(log: Log) -> None:
+    after(log.notes.append, "a")
+    assert log.notes == ["a"]
+    with deferred():
+        after(log.notes.append, "b")
+        assert log.notes == ["a", "b"]
+
+
+def test_no_more_memory_waits_than_is_allowed(log: Log) -> None:
+    with deferred():
+        log.put_off("a", deferral.MOST_BYTES)
+        assert log.notes == []
+        log.put_off("b", 1)
+        assert log.notes == ["a", "b"]
+        log.put_off("c", deferral.MOST_BYTES)
+        assert log.notes == ["a", "b"]
+
+
+def test_a_block_within_another_leaves_the_end_to_it(log: Log) -> None:
+    with deferred():
+        with deferred():
+            log.put_off("a")
+        assert log.notes == []
+    assert log.notes == ["a"]
+
+
+def test_an_exception_leaves_nothing_behind(log: Log) -> None:
+    def fail() -> None:
+        with deferred():
+            log.put_off("a")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    finish()
+    assert log.notes == []
+    assert not deferral.queue.open
+
+
+def test_a_call_that_fails_ends_those_after_it(log: Log) -> None:
+    def fail() -> None:
+        with deferred():
+            put_off(divmod, (1, 0), 0)
+            log.put_off("a")
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    finish()
+    assert log.notes == []
+    assert not deferral.queue.open
+
+
+def test_at_once(log: Log) -> None:
+    with deferred():
+        log.put_off("a")
+        with at_once():
+            assert log.notes == ["a"]
+            assert not deferral.queue.open
+        assert deferral.queue.open
+
+
+def test_who_is_called_after_kernels_has_its_own_run_at_once(log: Log) -> None:
+    def look() -> None:
+        log.notes.append(f"open: {deferral.queue.open}")
+
+    with deferred():
+        log.put_off("a")
+        after(look)
+        log.put_off("b")
+    assert log.notes == ["a", "open: False", "b"]
+
+
+def test_other_threads_are_not_concerned(log: Log) -> None:
+    seen = []
+    with deferred():
+        log.put_off("a")
+        thread = threading.Thread(target=lambda: (finish(), seen.append(deferral.queue.open)))
+        thread.start()
+        thread.join()
+        assert (log.notes, seen) == ([], [False])
+
+
+def convolutions() -> list[np.ndarray]:
+    """All that may be copied on its way has gaps, and is a result itself."""
+    x, W, window = random((3, 5, 9, 9), 0), random((6, 5, 3, 3), 1), Window(3, 3, ph=1, pw=1)
+    y = kernels.convolution_forward(x, W, None, window)
+    z = kernels.convolution_forward(y[:, ::2], random((4, 3, 3, 3), 2), None, window)
+    gW, rowwise = np.empty((6, 5, 3, 3), np.float32), np.empty((4, 3, 3, 3), np.float32)
+    kernels.convolution_weight_gradient(x, y, window, out=gW)
+    kernels.convolution_weight_gradient(y[:, ::2], z, window, out=kernel_order(rowwise))
+    again = kernels.convolution_forward(x, gW, None, window)
+    turned = kernels.convolution_input_gradient(y, W, x.shape, window, plus=x)
+    return [y, z, gW, again, turned]
+
+
+def normalisations() -> list[np.ndarray]:
+    x, vectors = random((3, 5, 9, 9), 0), random((4, 10), 1)
+    gamma, beta = vectors[0, ::2], vectors[1, ::2]
+    running = Running(vectors[2, ::2], np.abs(vectors[3, ::2]), 0.9)
+    mean, var = kernels.batch_normalization_statistics(x, running)
+    kernels.batch_normalization_statistics(x, running)
+    y = kernels.batch_normalization_inference(x, gamma, beta, mean, var, 1e-5, True)
+    scale, shift = kernels.batch_normalization_scale(gamma, beta, *running[:2], 1e-5)
+    every_other = Prologue(scale[::2], shift[::2])
+    z = kernels.convolution_forward(
+        y[:, ::2], random((4, 3, 1, 1), 2), None, Window(1, 1), 1, every_other
+    )
+    found = kernels.batch_normalization_backward(x, y, gamma, beta, mean, var, 1e-5, True)
+    return [vectors, y, z, *(array for array in found if array is not None)]
+
+
+def heads() -> list[np.ndarray]:
+    x, W, b, t = random((4, 6, 5, 5), 0), random((7, 3), 1), random((7,), 2), np.arange(4)
+    pooled = kernels.max_pooling_forward(x, Window(3, 3, 2, 2))
+    mean = kernels.global_average_forward(kernels.relu_forward(pooled))
+    logits = kernels.linear_forward(mean[:, ::2], W, b)
+    loss, gradient = kernels.softmax_cross_entropy(logits, t.astype(np.int32))
+    gW = kernels.linear_weight_gradient(mean[:, ::2], gradient)
+    wide = kernels.linear_input_gradient(gradient, random((7, 12), 3))
+    spread = kernels.global_average_backward(wide[:, ::2], pooled.shape)
+    sums = kernels.channel_sums(kernels.add(spread, spread))
+    return [logits, np.array(loss), gradient, gW, spread, sums]
+
+
+@pytest.mark.usefixtures("native", "unwritten")
+@pytest.mark.parametrize("run", [convolutions, normalisations, heads])
+def test_results_are_those_of_kernels_at_once(run: Callable[[], list[np.ndarray]]) -> None:
+    expected = run()
+    with deferred():
+        found = run()
+    for ours, theirs in zip(found, expected, strict=True):
+        assert np.isfinite(theirs).all()
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("native")
+def test_arguments_live_until_they_are_read() -> None:
+    fixed = random((2, 3, 4, 4), 0)
+    fixed.flags.writeable = False
+    with deferred():
+        total = kernels.relu_forward(kernels.add(fixed, random((2, 3, 4, 4), 1)))
+        for seed in range(50):  # would take the place of what was freed
+            random((2, 3, 4, 4), seed)
+    expected = np.maximum(fixed + random((2, 3, 4, 4), 1), 0)
+    np.testing.assert_array_equal(total, expected)
+
+
+@pytest.mark.usefixtures("native")
+def test_bad_arguments_are_told_at_once() -> None:
+    with deferred(), pytest.raises(kernels.KernelError, match="must have the shape"):
+        kernels.add(random((2, 3), 0), random((2, 4), 0))
