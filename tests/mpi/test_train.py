@@ -63,10 +63,23 @@ def test_without_mpirun_it_is_one_rank(tmp_path: Path) -> None:
     assert len(summary(tmp_path)["ranks"]) == 1
 
 
+# What MPI adds is wrong.
+CANNOT_ADD = """
+import runpy
+from mpi4py import MPI
+MPI.SUM = MPI.MAX
+runpy.run_module("edgeddl.train", run_name="__main__")
+"""
+
+
 def test_by_the_ring(tmp_path: Path) -> None:
-    done = train(tmp_path, 3, "--allreduce", "ring")
+    assert train(tmp_path, 3, "--allreduce", "mpi").returncode == 0
+    options = (*SMALL, "--allreduce", "ring")
+    done = mpirun(3, "-c", CANNOT_ADD, *options, cwd=tmp_path, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert ", ring; all-reduce" in done.stdout
+    losses = summary(tmp_path, "tests.models-TinyNet-shapes-2")["step_losses"]
+    assert losses == pytest.approx(summary(tmp_path)["step_losses"], rel=1e-5)
 
 
 # Hosts of this name have this machine's addresses, so none is in a network with another.
