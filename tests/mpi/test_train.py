@@ -171,6 +171,30 @@ def test_ranks_with_different_models_are_named(tmp_path: Path) -> None:
     assert "option model: tests.models:TinyNet on rank 0, resnet9 on rank 1" in done.stderr
 
 
+def train_with_two_kinds_of_kernels(
+    folder: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    reference = ["env", "EDGEDDL_KERNELS=reference", sys.executable]
+    second = [":", "-np", "1", *reference, *TRAIN, *SMALL, *options]
+    return mpirun(1, *TRAIN, *SMALL, *options, *second, cwd=folder, env=ENVIRONMENT)
+
+
+def test_ranks_with_different_kernels_are_named(tmp_path: Path) -> None:
+    done = train_with_two_kinds_of_kernels(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ranks may differ in the last bits of results") == 1
+    assert re.search(r"kernels: native .+ on rank 0, reference .+ on rank 1", done.stderr)
+    assert re.search(r"hosts by rank: 0: \S+, 1: ", done.stderr)
+
+
+def test_powersgd_refuses_ranks_with_different_kernels(tmp_path: Path) -> None:
+    done = train_with_two_kinds_of_kernels(tmp_path, "--compression", "powersgd")
+    assert done.returncode == 3
+    assert done.stderr.count("ranks do not run the same thing") == 1
+    assert re.search(r"kernels: native .+ on rank 0, reference .+ on rank 1", done.stderr)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_exception_on_one_rank_ends_all(tmp_path: Path) -> None:
     done = train(tmp_path, 3, "--model", "tests.models:FailingNet")
     assert done.returncode == 1
