@@ -239,6 +239,9 @@ def check_agreement_names_the_difference(comm: Communicator) -> None:
         check_agreement(comm, facts)
     assert f"0.2 on rank {comm.size - 1}" in str(caught.value)
     assert "model" not in str(caught.value)
+    check_agreement(comm, facts, may_differ=["lr"])
+    with pytest.raises(RankDisagreement):
+        check_agreement(comm, facts | {"seed": str(comm.rank)}, may_differ=["lr"])
 
 
 def check_failure_of_one_rank_is_raised_by_all(comm: Communicator) -> None:

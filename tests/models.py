@@ -17,6 +17,8 @@ from edgeddl.links import BatchNormalization, Convolution2D, Linear
 class TinyNet(chainer.Chain):
     """4,798 parameters and no batch normalisation, so that a batch may be split at will."""
 
+    activation = staticmethod(functions.relu)
+
     def __init__(self, classes: int = 10, seed: int = 0) -> None:
         super().__init__()
         rng = np.random.default_rng(seed)
@@ -26,9 +28,15 @@ class TinyNet(chainer.Chain):
             self.head = Linear(28, classes, rng=rng)
 
     def forward(self, x: Any) -> Any:
-        h = functions.relu(self.first(x))
-        h = functions.relu(self.second(h))
+        h = self.activation(self.first(x))
+        h = self.activation(self.second(h))
         return self.head(functions.global_average_pooling_2d(h))
+
+
+class SmoothNet(TinyNet):
+    """Its gradients have no jumps; those of a ReLU have, where rounding turns it over."""
+
+    activation = staticmethod(F.tanh)
 
 
 class TinyNormalisedNet(chainer.Chain):  # type: ignore[misc]

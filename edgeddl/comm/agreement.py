@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from edgeddl.comm.communicator import Communicator
@@ -18,8 +18,13 @@ from edgeddl.log import logger
 Result = TypeVar("Result")
 
 
-def check_agreement(communicator: Communicator, facts: Mapping[str, str]) -> None:
-    """Raise RankDisagreement on every rank unless these facts are the same on all of them."""
+def check_agreement(
+    communicator: Communicator, facts: Mapping[str, str], may_differ: Collection[str] = ()
+) -> None:
+    """Raise RankDisagreement on every rank unless these facts are the same on all of them.
+
+    Facts that may differ, because they only change how results are rounded, are a warning.
+    """
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     if len(set(communicator.allgather(digest))) == 1:
         return
@@ -28,9 +33,14 @@ def check_agreement(communicator: Communicator, facts: Mapping[str, str]) -> Non
     differing = [n for n in names if len({one.get(n) for one in everybody}) > 1]
     lines = [_describe(name, [one.get(name) for one in everybody]) for name in differing]
     where = ", ".join(f"{rank}: {host}" for rank, host in enumerate(communicator.hosts))
+    differences = "\n  ".join([*lines, f"hosts by rank: {where}"])
+    if set(differing) <= set(may_differ):
+        if communicator.rank == 0:
+            logger.warning("ranks may differ in the last bits of results:\n  %s", differences)
+        return
     error = RankDisagreement(
-        "ranks do not run the same thing:\n  " + "\n  ".join(lines) + f"\n  hosts by rank: {where}",
-        hint="start all ranks with the same options, versions and data",
+        f"ranks do not run the same thing:\n  {differences}",
+        hint="start all ranks with the same options, versions, kernels and data",
     )
     error.on_all_ranks = True
     raise error

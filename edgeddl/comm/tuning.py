@@ -30,15 +30,18 @@ NEVER = 2**62
 
 @dataclass(frozen=True)
 class RingFrom:
-    """The ring from a size on, below it MPI's own algorithm, which needs fewer turns."""
+    """The ring from a size on, below it MPI's own algorithm, which needs fewer turns.
 
-    size_bytes: int
+    None: neighbours could not connect, so MPI's own for now, and nothing is decided.
+    """
+
+    size_bytes: int | None
 
     def __call__(self, payload_bytes: int) -> str:
-        return "ring" if payload_bytes >= self.size_bytes else "mpi"
+        return "mpi" if self.size_bytes is None or payload_bytes < self.size_bytes else "ring"
 
     def __str__(self) -> str:
-        if self.size_bytes == NEVER:
+        if self.size_bytes in (None, NEVER):
             return "mpi"
         return f"ring from {self.size_bytes // 1024} KiB on" if self.size_bytes else "ring"
 
@@ -63,7 +66,7 @@ def choose_ring_from(communicator: Communicator) -> RingFrom:
         if communicator.rank == 0:
             reason = error.message.splitlines()[0]  # other ranks may have others
             logger.warning("gradients travel by Open MPI's own, slower messages: %s", reason)
-        return RingFrom(NEVER)
+        return RingFrom(None)
     ring, mpi = (time_allreduce(communicator, COMPARED_BYTES, name) for name in ("ring", "mpi"))
     if ring >= RING_BONUS * mpi:
         return RingFrom(NEVER)

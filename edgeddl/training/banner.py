@@ -111,7 +111,7 @@ def _link(run: PreparedRun, forecast: Forecast) -> str:
     link, config = forecast.link, run.config
     chosen = config.allreduce
     if chosen == "auto":
-        chosen = str(RingFrom(run.state.ring_from_bytes or 0))
+        chosen = str(RingFrom(run.state.ring_from_bytes))
     return (
         f"{link.bytes_per_second / 1e6:.0f} MB/s, {link.turn_seconds * 1e3:.2f} ms a turn,"
         f" {chosen}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"

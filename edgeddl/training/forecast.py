@@ -35,7 +35,8 @@ def choose_allreduce(run: PreparedRun) -> None:
     """Collective: the algorithm that --allreduce names, or the one that suits the links.
 
     A resumed run goes on with what was chosen at its start: another order of summation would make
-    other bits.
+    other bits. Where neighbours could not connect nothing was chosen, and it tries again: a failure
+    may be mended by then, and must not slow a run down to its end.
     """
     communicator, forced = run.communicator, run.config.allreduce
     if forced != "auto":

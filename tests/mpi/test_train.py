@@ -63,10 +63,23 @@ def test_without_mpirun_it_is_one_rank(tmp_path: Path) -> None:
     assert len(summary(tmp_path)["ranks"]) == 1
 
 
+# What MPI adds is wrong.
+CANNOT_ADD = """
+import runpy
+from mpi4py import MPI
+MPI.SUM = MPI.MAX
+runpy.run_module("edgeddl.train", run_name="__main__")
+"""
+
+
 def test_by_the_ring(tmp_path: Path) -> None:
-    done = train(tmp_path, 3, "--allreduce", "ring")
+    assert train(tmp_path, 3, "--allreduce", "mpi").returncode == 0
+    options = (*SMALL, "--allreduce", "ring")
+    done = mpirun(3, "-c", CANNOT_ADD, *options, cwd=tmp_path, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert ", ring; all-reduce" in done.stdout
+    losses = summary(tmp_path, "tests.models-TinyNet-shapes-2")["step_losses"]
+    assert losses == pytest.approx(summary(tmp_path)["step_losses"], rel=1e-5)
 
 
 # Hosts of this name have this machine's addresses, so none is in a network with another.
@@ -156,6 +169,30 @@ def test_ranks_with_different_models_are_named(tmp_path: Path) -> None:
     done = mpirun(1, *TRAIN, *SMALL, *second, cwd=tmp_path, env=ENVIRONMENT)
     assert done.returncode == 3
     assert "option model: tests.models:TinyNet on rank 0, resnet9 on rank 1" in done.stderr
+
+
+def train_with_two_kinds_of_kernels(
+    folder: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    reference = ["env", "EDGEDDL_KERNELS=reference", sys.executable]
+    second = [":", "-np", "1", *reference, *TRAIN, *SMALL, *options]
+    return mpirun(1, *TRAIN, *SMALL, *options, *second, cwd=folder, env=ENVIRONMENT)
+
+
+def test_ranks_with_different_kernels_are_named(tmp_path: Path) -> None:
+    done = train_with_two_kinds_of_kernels(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ranks may differ in the last bits of results") == 1
+    assert re.search(r"kernels: native .+ on rank 0, reference .+ on rank 1", done.stderr)
+    assert re.search(r"hosts by rank: 0: \S+, 1: ", done.stderr)
+
+
+def test_powersgd_refuses_ranks_with_different_kernels(tmp_path: Path) -> None:
+    done = train_with_two_kinds_of_kernels(tmp_path, "--compression", "powersgd")
+    assert done.returncode == 3
+    assert done.stderr.count("ranks do not run the same thing") == 1
+    assert re.search(r"kernels: native .+ on rank 0, reference .+ on rank 1", done.stderr)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_exception_on_one_rank_ends_all(tmp_path: Path) -> None:

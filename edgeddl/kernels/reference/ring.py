@@ -34,7 +34,8 @@ def ring_sum(array: Array, place: Neighbours) -> None:
     sends, receives = plan_ring(array.size, place.size, place.rank)
     incoming = _Incoming(place.left, array, receives)
     outgoing = _Outgoing(place.right, array, sends)
-    own = _chunk_bytes(array, place)
+    bounds = _chunk_bounds(array.size, place.size)
+    own = (bounds[place.rank + 1] - bounds[place.rank]) * array.itemsize
     while incoming.left or outgoing.left:
         took = incoming.take()
         if not outgoing.send(own + incoming.whole_bytes) and not took:
@@ -52,8 +53,7 @@ class Span:
 
 def plan_ring(length: int, size: int, rank: int) -> tuple[list[Span], list[Span]]:
     """What one rank sends and what it receives, in order; empty spans are left out."""
-    chunk = -(-length // size)
-    bounds = [min(index * chunk, length) for index in range(size + 1)]
+    bounds = _chunk_bounds(length, size)
 
     def spans(first: int) -> list[Span]:
         chunks = [((first - turn) % size, turn < size - 1) for turn in range(2 * (size - 1))]
@@ -63,9 +63,10 @@ def plan_ring(length: int, size: int, rank: int) -> tuple[list[Span], list[Span]
     return spans(rank), spans(rank - 1)
 
 
-def _chunk_bytes(array: Array, place: Neighbours) -> int:
-    chunk = -(-array.size // place.size)
-    return max(min(chunk, array.size - place.rank * chunk), 0) * array.itemsize
+def _chunk_bounds(length: int, size: int) -> list[int]:
+    """Where each rank's chunk begins, and the end; the last ones may be empty."""
+    chunk = -(-length // size)
+    return [min(index * chunk, length) for index in range(size + 1)]
 
 
 def _sleep(incoming: _Incoming, outgoing: _Outgoing, place: Neighbours) -> None:

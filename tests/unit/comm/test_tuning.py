@@ -25,7 +25,7 @@ def chosen_with(
     seconds: Callable[[int, str], float],
     medium: str = "network",
     ranks: int = 2,
-) -> int:
+) -> int | None:
     monkeypatch.setattr(
         tuning, "time_allreduce", lambda communicator, size, name: seconds(size, name)
     )
@@ -57,7 +57,7 @@ def test_no_ring_where_neighbours_do_not_reach_each_other(
         raise error
 
     monkeypatch.setattr(ThreadCommunicator, "allreduce", unreachable)
-    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) == NEVER
+    assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) is None
     assert caplog.messages == [
         "gradients travel by Open MPI's own, slower messages: cannot connect to rank 1"
     ]
@@ -91,9 +91,10 @@ def test_within_one_host_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) ->
         (0, "ring", "ring", "ring"),
         (RING_FROM_BYTES, "mpi", "ring", "ring from 128 KiB on"),
         (NEVER, "mpi", "mpi", "mpi"),
+        (None, "mpi", "mpi", "mpi"),
     ],
 )
-def test_a_choice_by_size(size_bytes: int, below: str, above: str, text: str) -> None:
+def test_a_choice_by_size(size_bytes: int | None, below: str, above: str, text: str) -> None:
     choice = RingFrom(size_bytes)
     assert choice(RING_FROM_BYTES - 1) == below
     assert choice(RING_FROM_BYTES) == above

@@ -127,6 +127,27 @@ def test_a_resumed_run_keeps_the_choice_of_its_start(
 
 
 @pytest.mark.usefixtures("network")
+def test_a_resumed_run_tries_again_to_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What kept neighbours apart may be gone; as long as it is not, the bits are the same."""
+    options: dict[str, Any] = {"epochs": 2, "model": NORMALISED}
+    with monkeypatch.context() as apart:
+        apart.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(None))
+        straight = train(tmp_path / "straight", 3, **options)
+        train(tmp_path / "resumed", 3, **options, max_steps=2)
+        resumed = train(tmp_path / "resumed", 3, **options, max_steps=4, resume="auto")
+    assert resumed["step_losses"] == straight["step_losses"][:4]
+
+    def work(communicator: Communicator) -> int | None:
+        run = prepare(tmp_path / "resumed", communicator, resume="auto")
+        choose_allreduce(run)
+        return run.state.ring_from_bytes
+
+    assert run_ranks(3, work) == [4096] * 3
+
+
+@pytest.mark.usefixtures("network")
 def test_other_ranks_choose_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What suits one host, or one rank, does not suit four boards."""
     monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(NEVER))
