@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 # Arrays of kernels that wait, which without waiting might have been freed or not yet be there.
-MOST_BYTES = 64 << 20
+MOST_BYTES = 48 << 20
 
 
 class _Queue(threading.local):
