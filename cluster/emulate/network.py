@@ -24,6 +24,7 @@ BURST = "128k"
 LATENCY = "20ms"
 
 NAMESPACES = Path("/run/netns")
+AVAILABLE_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 def bridge_name(cluster: str) -> str:
@@ -57,11 +58,24 @@ def make_link(spec: ClusterSpec, node: NodeSpec) -> None:
     run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
     run("ip", "link", "set", name, "master", bridge_name(spec.name), "up")
     inside = ("ip", "-netns", name)
-    run(*inside, "address", "add", f"{node.address}/{spec.prefix_length}", "dev", "eth0")
+    address = f"{node.address}/{spec.prefix_length}"
+    run(*inside, "address", "add", address, "dev", "eth0", "noprefixroute")
     run(*inside, "link", "set", "lo", "up")
     run(*inside, "link", "set", "eth0", "up")
+    ours = ("route", "add", spec.network, "dev", "eth0", "src", node.address)
+    run(*inside, *ours, *_boards_congestion_control())
     run(*inside, "route", "add", "default", "via", spec.host_address)
     set_rate(node)
+
+
+def _boards_congestion_control() -> tuple[str, ...]:
+    """That of Debian's kernels, for a route: this host may have another.
+
+    BBR, for one, lets packets wait for timers, which cost a node some of its processor.
+    """
+    there = AVAILABLE_CONGESTION_CONTROL
+    known = there.read_text().split() if there.is_file() else []
+    return ("congctl", "cubic") if "cubic" in known else ()
 
 
 def set_rate(node: NodeSpec) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.emulate.cgroups import NodeCgroup, find_hierarchy
+from cluster.emulate.network import AVAILABLE_CONGESTION_CONTROL
 from tests.cluster.emulator import Emulator
 
 pytestmark = pytest.mark.cluster
@@ -54,6 +55,13 @@ def test_both_ends_of_a_link_have_its_rate(three_nodes: Emulator) -> None:
     for command in (outside, inside):
         rule = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert rule.startswith("qdisc tbf ") and " rate 100Mbit " in rule
+
+
+def test_nodes_send_as_boards_do_whatever_the_host_does(three_nodes: Emulator) -> None:
+    if "cubic" not in AVAILABLE_CONGESTION_CONTROL.read_text().split():
+        pytest.skip("this kernel has no CUBIC")
+    other = f"{three_nodes.network.rpartition('.')[0]}.2"
+    assert "congctl cubic" in three_nodes.on(1, "ip", "route", "get", other)
 
 
 def test_slow_changes_a_rate_until_restore(three_nodes: Emulator) -> None:
