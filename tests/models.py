@@ -68,6 +68,23 @@ class StockNet(chainer.Chain):  # type: ignore[misc]
         return self.head(F.average(F.relu(self.conv(x)), axis=(2, 3)))
 
 
+class ForgetfulNet(TinyNet):
+    """TinyNet, of which a part runs again in backward, in a backward pass of its own."""
+
+    def forward(self, x: Any) -> Any:
+        image = chainer.Variable(x)  # forget wants an input that needs a gradient
+        h = F.forget(lambda x: F.leaky_relu(self.second(functions.relu(self.first(x))), 0), image)
+        return self.head(functions.global_average_pooling_2d(h))
+
+
+class ForgetfulStockNet(StockNet):
+    """Likewise, of Chainer's own links."""
+
+    def forward(self, x: Any) -> Any:
+        h = F.forget(lambda x: F.relu(self.conv(x)), chainer.Variable(x))
+        return self.head(F.average(h, axis=(2, 3)))
+
+
 class TwiceUsedNet(TinyNet):
     """Uses one convolution twice in a graph."""
 

@@ -1,8 +1,8 @@
 """Backward through a graph that is used once, as a training step does.
 
 As Chainer's Variable.backward, in the same order, but gradients are plain arrays, and what a
-function has kept leaves memory as soon as its gradients are there: the peak of a step is then what
-forward keeps, not that and all gradients.
+function has kept leaves memory as soon as its gradients are there, or as soon as its kernels, which
+may be put off, have run: the peak of a step is then what forward keeps, not that and all gradients.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
                 waiting.add(node._creator_node)
             function.unchain()
             function._retained_output_data = None
+        finish()
     return gradients
 
 

@@ -129,8 +129,9 @@ class Node(chainer.FunctionNode):
                 "chainer.grad with it); chainer.functions has"
             )
         found = zip(indexes, grad_inputs, strict=True)
-        so_far = {index: g.array for index, g in found if g is not None}
-        totals = self.accumulate(indexes, grad_outputs[0].array, so_far)
+        with at_once():  # Chainer adds them, and shows them to its own functions
+            so_far = {index: g.array for index, g in found if g is not None}
+            totals = self.accumulate(indexes, grad_outputs[0].array, so_far)
         return tuple(None if total is None else chainer.as_variable(total) for total in totals)
 
     def accumulate(
@@ -192,6 +193,10 @@ class _DeferredVariable(chainer.Variable):
     def raw_array(self) -> Any:
         finish()
         return super().raw_array
+
+    def __copy__(self) -> Any:  # a plain variable
+        finish()
+        return super().__copy__()
 
 
 def _make_variable(array: Array, requires_grad: bool) -> Any:

@@ -4,8 +4,9 @@ A kernel leaves the processor's caches full of activations, so what Python does 
 next one, has its code and data fetched from memory: five times as slow as it could be. Where many
 kernels are prepared first, and then run one after the other, that happens once for all of them.
 
-Until a kernel has run its results are memory that nobody has written. Who reads them by other means
-than kernels calls `finish` first, or has it done by `after`.
+Until a kernel has run its results are memory that nobody has written, and its arguments must stay as
+they are. Who reads or changes them by other means than kernels calls `finish` first, or has it done
+by `after`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# Arrays of kernels that wait, which without waiting might have been freed or not yet be there.
+# New arrays of kernels that wait. What they read waits with them, and in backward is about as much.
 MOST_BYTES = 48 << 20
 
 
@@ -35,7 +36,8 @@ queue = _Queue()
 def deferred() -> Iterator[None]:
     """Within the block this thread's kernels may be put off; at its end all have run.
 
-    None of those that still wait when an exception leaves the block.
+    None of those that still wait when an exception leaves the block. One within another leaves
+    both to the outer one.
     """
     if queue.open:
         yield
@@ -61,7 +63,7 @@ def at_once() -> Iterator[None]:
 
 
 def put_off(function: Callable[..., Any], arguments: Sequence[Any], result_bytes: int) -> None:
-    """Have a kernel run later, if the queue is open."""
+    """Have a kernel run later; the queue is open."""
     queue.calls.append((function, arguments))
     queue.bytes += result_bytes
     if queue.bytes > MOST_BYTES:
@@ -83,8 +85,10 @@ def finish() -> None:
         return
     queue.calls, queue.bytes = [], 0
     before, queue.open = queue.open, False  # who is called by `after` may call kernels
+    calls.reverse()
     try:
-        for function, arguments in calls:
+        while calls:  # what one has read or written need not wait for the others
+            function, arguments = calls.pop()
             function(*arguments)
     finally:
         queue.open = before

@@ -177,5 +177,10 @@ class Updater:
         self._reducer.begin_backward()
         with collecting(self._reducer):
             gradients = backpropagate(loss, np.asarray(share, loss.dtype))
+        for parameter in self._parameters.values():
+            if parameter.grad is not None:  # by a backward pass within, as of functions.forget
+                own, parameter.grad = parameter.grad, None
+                so_far = gradients.get(parameter.node)
+                gradients[parameter.node] = own if so_far is None else so_far + own
         parameters = self._parameters.items()
         self._reducer.end_backward({name: gradients.get(p.node) for name, p in parameters})

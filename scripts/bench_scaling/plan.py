@@ -99,15 +99,16 @@ def plan_runs(
     all_nodes: Sequence[int],
     repeats: int,
 ) -> list[Run]:
-    """All runs: within a repeat of a task every system has its turn, so all meet the same weather.
+    """All runs: within a repeat every system has its turn on every number of nodes.
 
-    Small tasks come first: what they took tells how long the large ones will take.
+    So whatever is compared has met the same weather. Small tasks come first: what they took tells
+    how long the large ones will take.
     """
     return [
         Run(case, repeat)
-        for stem, batch, nodes in product(stems, sorted(batches), sorted(all_nodes))
+        for stem, batch in product(stems, sorted(batches))
         for repeat in range(repeats)
-        for system in systems
+        for nodes, system in product(sorted(all_nodes), systems)
         for case in _cases(Case(system, UNCOMPRESSED, stem, batch, nodes), compressions)
     ]
 

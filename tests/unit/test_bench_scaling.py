@@ -47,6 +47,14 @@ def measurement(
 # Planning
 
 
+def test_numbers_of_nodes_take_turns_too() -> None:
+    """An efficiency compares them: minutes between them would be in it."""
+    runs = plan_runs(["edgeddl"], ["none"], ["cifar"], [8], [1, 2], repeats=2)
+    assert [(run.repeat, run.case.nodes) for run in runs if not run.case.apart] == [
+        (repeat, nodes) for repeat in (0, 1) for nodes in (1, 2)
+    ]
+
+
 def test_systems_take_turns_within_each_repeat() -> None:
     runs = plan_runs(["edgeddl", "torch"], ["none"], ["cifar"], [8], [2], repeats=2)
     turns = ["edgeddl apart", "edgeddl", "torch apart", "torch"]

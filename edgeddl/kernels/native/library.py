@@ -70,10 +70,15 @@ class _Result:
     from_param = _NoBytes.from_buffer
 
 
+class _OptionalResult(_Memory):
+    """Such an array, or None."""
+
+
 _TYPES: dict[str, Any] = {
     "p": _Memory,
     "v": _Vector,
     "w": _Result,
+    "o": _OptionalResult,
     "s": ctypes.c_void_p,
     "i": ctypes.c_int,
     "l": ctypes.c_long,
@@ -90,7 +95,7 @@ class DeferrableFunction:
         self.at_once = at_once
         self.later = later  # takes arguments that are converted already
         self._conversions = [_TYPES[letter].from_param for letter in arguments]
-        self._results = [index for index, letter in enumerate(arguments) if letter == "w"]
+        self._results = [index for index, letter in enumerate(arguments) if letter in "wo"]
 
     def __call__(self, *arguments: Any) -> None:
         if not deferral.queue.open:
@@ -98,8 +103,11 @@ class DeferrableFunction:
             return
         pairs = zip(self._conversions, arguments, strict=True)
         converted = [convert(argument) for convert, argument in pairs]
-        results = [arguments[index] for index in self._results]
-        new_bytes = sum([array.nbytes for array in results if array.base is None])
+        new_bytes = 0
+        for index in self._results:
+            array = arguments[index]
+            if array is not None and array.base is None:
+                new_bytes += array.nbytes
         deferral.put_off(self.later, converted, new_bytes)
 
 
@@ -115,8 +123,8 @@ class Library:
         """The C function edgeddl_<name>, which returns whether it had memory enough.
 
         `arguments` has a letter for each: p a contiguous array or None, v any array to be read or
-        None, w a contiguous array to be written, s a structure by reference, i int, l long,
-        f float, d double, c char.
+        None, w a contiguous array to be written, o likewise or None, s a structure by reference,
+        i int, l long, f float, d double, c char.
         """
         function = self.plain_function(name, arguments)
         function.errcheck = _check_memory

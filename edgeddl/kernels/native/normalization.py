@@ -13,7 +13,7 @@ from edgeddl.kernels.prologue import Prologue
 _statistics = load().deferrable_function("batch_normalization_statistics", "llpwwdpp")
 _scale = load().deferrable_function("batch_normalization_scale", "lvvvvdww")
 _inference = load().deferrable_function("batch_normalization_inference", "llpvvvvdipw")
-_backward = load().deferrable_function("batch_normalization_backward", "llpppvvvvdiipwww")
+_backward = load().deferrable_function("batch_normalization_backward", "llpppvvvvdiiowww")
 
 
 def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:

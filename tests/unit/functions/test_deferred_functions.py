@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ READERS: dict[str, Callable[[Any], np.ndarray]] = {
     "a stock function": lambda h: F.leaky_relu(h).array,
     "an operator": lambda h: (h * 2).array,
     "a part": lambda h: h[1:].array,
+    "a copy": lambda h: copy.copy(h).array.copy(),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from edgeddl import kernels
 from edgeddl.kernels import deferral
 from edgeddl.kernels.deferral import after, at_once, deferred, finish, put_off
-from edgeddl.kernels.layout import kernel_order
+from edgeddl.kernels.layout import channels_last, kernel_order
 from edgeddl.kernels.moments import Running
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
@@ -139,12 +139,12 @@ def convolutions() -> list[np.ndarray]:
     x, W, window = random((3, 5, 9, 9), 0), random((6, 5, 3, 3), 1), Window(3, 3, ph=1, pw=1)
     y = kernels.convolution_forward(x, W, None, window)
     z = kernels.convolution_forward(y[:, ::2], random((4, 3, 3, 3), 2), None, window)
-    gW, rowwise = np.empty((6, 5, 3, 3), np.float32), np.empty((4, 3, 3, 3), np.float32)
+    gW, in_order = np.empty((6, 5, 3, 3), np.float32), kernel_order(random((4, 3, 3, 3), 3))
     kernels.convolution_weight_gradient(x, y, window, out=gW)
-    kernels.convolution_weight_gradient(y[:, ::2], z, window, out=kernel_order(rowwise))
+    kernels.convolution_weight_gradient(y[:, ::2], z, window, out=in_order)
     again = kernels.convolution_forward(x, gW, None, window)
     turned = kernels.convolution_input_gradient(y, W, x.shape, window, plus=x)
-    return [y, z, gW, again, turned]
+    return [y, z, gW, in_order, again, turned]
 
 
 def normalisations() -> list[np.ndarray]:
@@ -189,14 +189,32 @@ def test_results_are_those_of_kernels_at_once(run: Callable[[], list[np.ndarray]
 
 @pytest.mark.usefixtures("native")
 def test_arguments_live_until_they_are_read() -> None:
-    fixed = random((2, 3, 4, 4), 0)
-    fixed.flags.writeable = False
+    def image(seed: int) -> np.ndarray:
+        return channels_last(random((2, 3, 4, 4), seed))
+
+    def read_only(array: np.ndarray) -> np.ndarray:
+        array.flags.writeable = False
+        return array
+
     with deferred():
-        total = kernels.relu_forward(kernels.add(fixed, random((2, 3, 4, 4), 1)))
+        total = kernels.relu_forward(kernels.add(read_only(image(0)), image(1)))
         for seed in range(50):  # would take the place of what was freed
-            random((2, 3, 4, 4), seed)
-    expected = np.maximum(fixed + random((2, 3, 4, 4), 1), 0)
-    np.testing.assert_array_equal(total, expected)
+            image(seed)
+    np.testing.assert_array_equal(total, np.maximum(image(0) + image(1), 0))
+
+
+@pytest.mark.usefixtures("native")
+def test_new_memory_counts_and_a_view_that_is_given_does_not() -> None:
+    x, gy, ones = channels_last(random((2, 3, 8, 8), 0)), random((2, 3, 8, 8), 1), random((3,), 2)
+    views = np.empty((2, 3), np.float32)
+    with deferred():
+        kernels.batch_normalization_backward(
+            *(x, channels_last(gy), ones, ones, ones, ones**2, 1e-5, True),
+            y=x,
+            out_gamma=views[0],
+            out_beta=views[1],
+        )
+        assert deferral.queue.bytes == 2 * x.nbytes  # gradients of x and of the residual
 
 
 @pytest.mark.usefixtures("native")

@@ -75,6 +75,19 @@ def test_linear_scaling_counts_ranks_and_accumulation(tmp_path: Path) -> None:
     assert_same_losses(scaled, plain)
 
 
+@pytest.mark.parametrize("communicator", ["bucketed", "naive"])
+@pytest.mark.parametrize("kind", ["Net", "StockNet"])
+def test_what_forgets_activations_trains_all_the_same(
+    tmp_path: Path, kind: str, communicator: str
+) -> None:
+    models = {"Net": "TinyNet", "StockNet": "StockNet"}
+    runs = [
+        train(tmp_path / name, 2, model=f"tests.models:{name}", communicator=communicator)
+        for name in (models[kind], f"Forgetful{kind}")
+    ]
+    assert_same_losses(*runs)
+
+
 @pytest.mark.parametrize("model", ["tests.models:TinyNet", NORMALISED, "tests.models:StockNet"])
 def test_the_same_run_twice_is_the_same_bit_for_bit(tmp_path: Path, model: str) -> None:
     one, other = (train(tmp_path / name, 3, model=model) for name in "ab")
