@@ -12,6 +12,7 @@ from typing import Any
 
 from edgeddl.chainer_compat import chainer
 from edgeddl.functions.node import Array, Node
+from edgeddl.kernels import deferral
 from edgeddl.kernels.deferral import at_once, deferred, finish
 
 # By variable node: the gradient of what it stands for.
@@ -23,7 +24,8 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
     gradients: Gradients = {loss.node: gradient}
     waiting = _Waiting(loss.creator_node)
     hooks = chainer.get_function_hooks().values()
-    with chainer.using_config("enable_backprop", False), deferred():
+    most_bytes = deferral.MOST_BYTES_OF_BACKWARD
+    with chainer.using_config("enable_backprop", False), deferred(most_bytes):
         while waiting.heap:
             function = heapq.heappop(waiting.heap)[2]
             for node in _propagate(function, gradients, hooks):

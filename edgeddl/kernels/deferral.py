@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# New arrays of kernels that wait. What they read waits with them, and in backward is about as much.
-MOST_BYTES = 48 << 20
+# New arrays of kernels that wait. Forward keeps most of them anyway. Backward does not, and what its
+# kernels read waits with them: there it is memory that was not needed otherwise.
+MOST_BYTES = 96 << 20
+MOST_BYTES_OF_BACKWARD = 24 << 20
 
 
 class _Queue(threading.local):
@@ -25,7 +27,7 @@ class _Queue(threading.local):
 
     def __init__(self) -> None:
         self.open = False
-        self.bytes = 0
+        self.bytes, self.most_bytes = 0, 0
         self.calls: list[tuple[Callable[..., Any], Sequence[Any]]] = []
 
 
@@ -33,8 +35,10 @@ queue = _Queue()
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def deferred(most_bytes: int = MOST_BYTES) -> Iterator[None]:
     """Within the block this thread's kernels may be put off; at its end all have run.
+
+    They run before, when they have more new arrays than this.
 
     None of those that still wait when an exception leaves the block. One within another leaves
     both to the outer one.
@@ -42,7 +46,7 @@ def deferred() -> Iterator[None]:
     if queue.open:
         yield
         return
-    queue.open = True
+    queue.open, queue.most_bytes = True, most_bytes
     try:
         yield
         finish()
@@ -66,7 +70,7 @@ def put_off(function: Callable[..., Any], arguments: Sequence[Any], result_bytes
     """Have a kernel run later; the queue is open."""
     queue.calls.append((function, arguments))
     queue.bytes += result_bytes
-    if queue.bytes > MOST_BYTES:
+    if queue.bytes > queue.most_bytes:
         finish()
 
 

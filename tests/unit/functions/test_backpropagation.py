@@ -221,7 +221,7 @@ def test_activations_leave_memory_as_backward_goes(
     activation: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each convolution keeps the one before it: one less with every gradient."""
-    monkeypatch.setattr(deferral, "MOST_BYTES", -1)  # none waits for memory's sake
+    monkeypatch.setattr(deferral, "MOST_BYTES_OF_BACKWARD", -1)  # none waits for memory's sake
     count = 5
     weights = [chainer.Parameter(random(4, 4, 3, 3, seed=seed)) for seed in range(count)]
     h, arrays = chainer.Variable(X), []

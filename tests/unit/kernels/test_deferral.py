@@ -61,12 +61,12 @@ def test_after_nothing_is_at_once(log: Log) -> None:
 
 
 def test_no_more_memory_waits_than_is_allowed(log: Log) -> None:
-    with deferred():
-        log.put_off("a", deferral.MOST_BYTES)
+    with deferred(most_bytes=100):
+        log.put_off("a", 100)
         assert log.notes == []
         log.put_off("b", 1)
         assert log.notes == ["a", "b"]
-        log.put_off("c", deferral.MOST_BYTES)
+        log.put_off("c", 100)
         assert log.notes == ["a", "b"]
 
 
