@@ -190,8 +190,10 @@ class BucketReducer:
 
     def _count_ready(self, name: str) -> None:
         if self._passes_left == 1:
-            self._missing[self._bucket_of[name]] -= 1
-            self._launch_complete_buckets()
+            bucket = self._bucket_of[name]
+            self._missing[bucket] -= 1
+            if not self._missing[bucket]:
+                self._launch_complete_buckets()
 
     def _launch_complete_buckets(self) -> None:
         buckets = self._arena.plan.buckets

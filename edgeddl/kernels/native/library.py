@@ -61,7 +61,10 @@ class _Vector:
 
     @staticmethod
     def from_param(array: Any) -> ctypes.Array | ctypes.c_void_p | None:
-        return _Memory.from_param(None if array is None else contiguous(array))
+        try:
+            return _NoBytes.from_buffer(array)
+        except TypeError:  # it is None, read-only or has gaps
+            return _Memory.from_param(None if array is None else contiguous(array))
 
 
 class _Result:
