@@ -4,9 +4,9 @@ A kernel leaves the processor's caches full of activations, so what Python does 
 next one, has its code and data fetched from memory: five times as slow as it could be. Where many
 kernels are prepared first, and then run one after the other, that happens once for all of them.
 
-Until a kernel has run its results are memory that nobody has written, and its arguments must stay as
-they are. Who reads or changes them by other means than kernels calls `finish` first, or has it done
-by `after`.
+Until a kernel has run its results are memory that nobody has written, and its arguments must stay
+as they are. Who reads or changes them by other means than kernels calls `finish` first, or has it
+done by `after`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# New arrays of kernels that wait. Forward keeps most of them anyway. Backward does not, and what its
-# kernels read waits with them: there it is memory that was not needed otherwise.
+# New arrays of kernels that wait. Forward keeps most of them anyway. Backward does not, and what
+# its kernels read waits with them: there it is memory that was not needed otherwise.
 MOST_BYTES = 96 << 20
 MOST_BYTES_OF_BACKWARD = 24 << 20
 
