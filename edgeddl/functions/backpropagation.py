@@ -32,7 +32,7 @@ def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
                 waiting.add(node._creator_node)
             function.unchain()
             function._retained_output_data = None
-        finish()
+        finish()  # also within another's block
     return gradients
 
 

@@ -38,10 +38,8 @@ queue = _Queue()
 def deferred(most_bytes: int = MOST_BYTES) -> Iterator[None]:
     """Within the block this thread's kernels may be put off; at its end all have run.
 
-    They run before, when they have more new arrays than this.
-
-    None of those that still wait when an exception leaves the block. One within another leaves
-    both to the outer one.
+    They run before, whenever they have more new arrays than this. If an exception leaves the block,
+    those that still wait never run. A block within another leaves all of this to the outer one.
     """
     if queue.open:
         yield

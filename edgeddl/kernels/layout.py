@@ -34,10 +34,10 @@ def contiguous(array: Array) -> Array:
 
 
 def _contiguous(array: Array) -> Array:
-    if array.flags.c_contiguous:
-        return array
-    _Conversions.count += 1
-    return contiguous(array)
+    result = contiguous(array)
+    if result is not array:
+        _Conversions.count += 1
+    return result
 
 
 def as_nhwc(x: Array) -> Array:

@@ -73,15 +73,11 @@ class _Result:
     from_param = _NoBytes.from_buffer
 
 
-class _OptionalResult(_Memory):
-    """Such an array, or None."""
-
-
 _TYPES: dict[str, Any] = {
     "p": _Memory,
     "v": _Vector,
     "w": _Result,
-    "o": _OptionalResult,
+    "o": _Memory,
     "s": ctypes.c_void_p,
     "i": ctypes.c_int,
     "l": ctypes.c_long,
