@@ -10,8 +10,9 @@ convolution's [kh][kw][C][K] has kh*kw*C rows and K columns. For each, in each s
     error = M - P (M^T P)^T   with the rank's own M^T P
 
 The error is computed when the next step's M is: in between M is kept, with the P and the M^T P that
-have to be subtracted. So memory is walked once for M and P, once for Q and once for P Q^T. Each
-is one call for all matrices of a bucket: after a walk Python's own code is no longer in the caches.
+have to be subtracted. So memory is walked once for M and P, once for Q and once for P Q^T, or not
+for that, if it is left to the optimizer. Each is one call for all matrices of a bucket: after a
+walk Python's own code is no longer in the caches.
 
 The errors of all ranks add up to what the optimizer has not been given yet: nothing is lost. One
 round of this power iteration a step is enough, as gradients change slowly.
@@ -37,7 +38,7 @@ from edgeddl.kernels import (
     low_rank_right,
     low_rank_subtract,
 )
-from edgeddl.kernels.matrices import Matrices
+from edgeddl.kernels.matrices import Matrices, Products
 
 Shape = tuple[int, ...]
 
@@ -61,6 +62,8 @@ class PowerSGD:
 
     def __init__(self, plan: BucketPlan, rank: int) -> None:
         self._rank = rank
+        self._buckets = plan.buckets
+        self._products_left = False
         self._slots = [slot for slot in plan.slots if saves_bytes(slot.spec, rank)]
         self._error_shapes: dict[str, Shape] = {
             slot.spec.name: matrix_shape(slot.spec) for slot in self._slots
@@ -82,6 +85,15 @@ class PowerSGD:
                 exchange.settle()
         return self._errors
 
+    def leave_products(self) -> list[Products]:
+        """From now on, the products of the plan's buckets, in the place of gradients.
+
+        They are those of a step from the end of its call on, until that of the next.
+        """
+        self._products_left = True
+        exchanges = ((bucket.start, self._exchange(bucket)) for bucket in self._buckets)
+        return [exchange.products(start) for start, exchange in exchanges]
+
     def split_errors(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Errors by parameter; leading axes, such as one for ranks, stay."""
         return _split(values, self._error_shapes)
@@ -93,14 +105,17 @@ class PowerSGD:
     def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         if communicator.size == 1:
             return 0
+        # What is not finite comes out as NaN on every rank: the run ends with one message, to which
+        # NumPy's have nothing to add.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._exchange(bucket).sum(communicator, gradients, not self._products_left)
+
+    def _exchange(self, bucket: Bucket) -> _Exchange:
         # Not by the bucket itself: its hash is that of all its slots.
         place = bucket.start, bucket.stop
         if place not in self._exchanges:
             self._exchanges[place] = self._make_exchange(bucket)
-        # What is not finite comes out as NaN on every rank: the run ends with one message, to which
-        # NumPy's have nothing to add.
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._exchanges[place].sum(communicator, gradients)
+        return self._exchanges[place]
 
     def _make_exchange(self, bucket: Bucket) -> _Exchange:
         before = self._matrices(0, bucket.start)
@@ -153,15 +168,21 @@ class _Exchange:
         indices = matrices.split_rights(np.arange(matrices.rights))
         self._row_starts = np.array([row[0] for right in indices for row in right], np.intp)
 
-    def sum(self, communicator: Communicator, gradients: np.ndarray) -> int:
-        """Two all-reduces, or one where nothing is compressed."""
+    def products(self, start: int) -> Products:
+        """Of a bucket that starts there."""
+        return Products(start, self._matrices, self._lefts, self._rights)
+
+    def sum(self, communicator: Communicator, gradients: np.ndarray, multiply: bool) -> int:
+        """Two all-reduces, or one where nothing is compressed; then products, if wanted."""
         self._take(gradients)
         communicator.allreduce(self._first)
         gradients[self._places] = self._others
         if self._rights.size:
             self._answer()
             communicator.allreduce(self._rights)
-            self._give(gradients)
+            if multiply:
+                low_rank_product(self._matrices, self._lefts, self._rights, gradients)
+            self._keep_factors()
         sizes = (self._first.nbytes, self._rights.nbytes)
         return sum(optimal_bytes(size, communicator.size) for size in sizes)
 
@@ -179,9 +200,8 @@ class _Exchange:
         self._told[...] = self._rights
         self._to_subtract = True
 
-    def _give(self, gradients: np.ndarray) -> None:
-        """The products, in the place of the gradients, and Q for the next step."""
-        low_rank_product(self._matrices, self._lefts, self._rights, gradients)
+    def _keep_factors(self) -> None:
+        """Q for the next step."""
         self._factors[...] = self._rights
         if not np.logical_or.reduceat(self._rights, self._row_starts).all():
             self._revive()

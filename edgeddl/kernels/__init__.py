@@ -30,7 +30,7 @@ from edgeddl.kernels.checks import (
 )
 from edgeddl.kernels.halves import HALF_BLOCK, blocks_for
 from edgeddl.kernels.layout import Array
-from edgeddl.kernels.matrices import Matrices
+from edgeddl.kernels.matrices import Matrices, Products
 from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.segments import check_segments
@@ -380,6 +380,37 @@ def momentum_sgd(
     check_segments(segments, parameters.size)
     _implementation.momentum_sgd(
         parameters, gradients, velocity, segments, learning_rate, momentum, nesterov
+    )
+
+
+def momentum_sgd_of_products(
+    parameters: Array,
+    products: Products,
+    velocity: Array,
+    weight_decays: Array,
+    learning_rate: float,
+    momentum: float,
+    nesterov: bool,
+) -> None:
+    """The same for matrices whose gradients are products, without writing these to memory.
+
+    Each matrix has its weight decay (float64).
+    """
+    matrices = products.matrices
+    check_flat(np.size(parameters), parameters=parameters, velocity=velocity)
+    check_kind("weight_decays", weight_decays, (np.float64,))
+    check_shape("weight_decays", weight_decays.shape, matrices.table.shape)
+    if not 0 <= products.start <= parameters.size - matrices.gradients:
+        raise KernelError(
+            f"products for {matrices.gradients} gradients from {products.start} on do not fit into"
+            f" {parameters.size} parameters"
+        )
+    _check_thin(matrices, products.lefts, products.rights)
+    thin = {"lefts": products.lefts, "rights": products.rights}
+    check_writable("parameters", parameters, velocity=velocity, **thin)
+    check_writable("velocity", velocity, **thin)
+    _implementation.momentum_sgd_of_products(
+        parameters, products, velocity, weight_decays, learning_rate, momentum, nesterov
     )
 
 

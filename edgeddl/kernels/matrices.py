@@ -9,6 +9,7 @@ rights      one (rank, columns) for each, likewise
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,6 +49,26 @@ class Matrices:
 
     def split_rights(self, values: Array) -> list[Array]:
         return [_part(values, p[5], self.rank, p[1]) for p in self.table.tolist()]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Gradients that are there only as the products of thin matrices, left times right.
+
+    start: where, in all gradients of a model, those of the matrices begin
+    """
+
+    start: int
+    matrices: Matrices
+    lefts: Array
+    rights: Array
+
+    def bounds(self) -> list[tuple[int, int]]:
+        """Where each matrix begins and ends in all gradients of the model."""
+        table = self.matrices.table
+        starts = self.start + table["gradient"]
+        stops = starts + table["rows"] * table["columns"]
+        return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
 def _part(values: Array, start: int, rows: int, columns: int) -> Array:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl import kernels
+from edgeddl.kernels.matrices import Products
 from edgeddl.kernels.segments import SEGMENT
 
 
@@ -29,6 +30,8 @@ class MomentumSGD:
 
     With Nesterov's momentum, p -= learning_rate * (d + momentum * v). The learning rate is not in
     the velocity, so a schedule takes effect at once. Elements in no segment stay as they are.
+
+    Where there are `products`, each of whose matrices lies in one segment, these are the gradients.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class MomentumSGD:
         *,
         momentum: float,
         nesterov: bool,
+        products: Sequence[Products] = (),
     ) -> None:
         _check(parameters, gradients, segments)
         self.parameters = parameters
@@ -47,28 +51,54 @@ class MomentumSGD:
         self.momentum = momentum
         self.nesterov = nesterov
         self.velocity = np.zeros_like(parameters)
+        self._products = [(each, self._weight_decays(each)) for each in products]
         self._parts: dict[tuple[int, int], np.ndarray] = {}
 
     def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
-        """One step, in place; of the elements start to stop (excluded) only, if given."""
-        kernels.momentum_sgd(
-            self.parameters,
-            self.gradients,
-            self.velocity,
-            self._segments(start, self.parameters.size if stop is None else stop),
-            learning_rate,
-            self.momentum,
-            self.nesterov,
-        )
+        """One step, in place; of the elements start to stop (excluded) only, if given.
+
+        That is of all or none of the matrices of a `Products`.
+        """
+        if stop is None:
+            stop = self.parameters.size
+        rule = learning_rate, self.momentum, self.nesterov
+        segments = self._segments(start, stop)
+        kernels.momentum_sgd(self.parameters, self.gradients, self.velocity, segments, *rule)
+        for each, decays in self._products:
+            if start <= each.start < stop:
+                kernels.momentum_sgd_of_products(
+                    self.parameters, each, self.velocity, decays, *rule
+                )
 
     def _segments(self, start: int, stop: int) -> np.ndarray:
-        """Those between start and stop, for the kernel; made once."""
+        """Those between start and stop, without products, for the kernel; made once."""
         if (start, stop) not in self._parts:
+            bounds = (bound for each, _ in self._products for bound in each.bounds())
+            taken = sorted(bound for bound in bounds if start <= bound[0] < stop)
+            gaps = _gaps(start, stop, taken)
             parts = [
-                (max(s.start, start), min(s.stop, stop), s.weight_decay) for s in self.segments
+                (max(s.start, first), min(s.stop, last), s.weight_decay)
+                for s in self.segments
+                for first, last in gaps
             ]
             self._parts[start, stop] = np.array([p for p in parts if p[0] < p[1]], SEGMENT)
         return self._parts[start, stop]
+
+    def _weight_decays(self, products: Products) -> np.ndarray:
+        """Of each of its matrices."""
+        return np.array([self._segment_around(*b).weight_decay for b in products.bounds()])
+
+    def _segment_around(self, start: int, stop: int) -> Segment:
+        for segment in self.segments:
+            if segment.start <= start and stop <= segment.stop:
+                return segment
+        raise ValueError(f"the matrix at {start}..{stop} is not in one segment")
+
+
+def _gaps(start: int, stop: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is left of start to stop between places that are taken, in order."""
+    firsts = [start, *(last for _, last in taken)]
+    return list(zip(firsts, [*(first for first, _ in taken), stop], strict=True))
 
 
 def _check(parameters: np.ndarray, gradients: np.ndarray, segments: Sequence[Segment]) -> None:

@@ -18,6 +18,7 @@ from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
+from edgeddl.kernels.matrices import Products
 from edgeddl.log import logger
 from edgeddl.models import build_model
 from edgeddl.optimizers import MomentumSGD
@@ -94,14 +95,15 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     _check_agreement(config, communicator, dataset, arena)
     move_parameters(model, arena)
     _share_start(communicator, model, arena)
+    bucket_sum = _make_bucket_sum(config, arena)
     optimizer = MomentumSGD(
         arena.parameters,
         arena.gradients,
         plan_segments(arena, config.weight_decay),
         momentum=config.momentum,
         nesterov=config.nesterov,
+        products=_products(config, communicator, bucket_sum),
     )
-    bucket_sum = _make_bucket_sum(config, arena)
     compression = (
         CompressionState(communicator, bucket_sum) if isinstance(bucket_sum, PowerSGD) else None
     )
@@ -188,6 +190,14 @@ def _make_bucket_sum(config: TrainConfig, arena: Arena) -> BucketSum:
     if config.local_steps > 1:
         return OwnGradients()
     return COMPRESSIONS[config.compression](arena.plan, config.compression_rank)
+
+
+def _products(
+    config: TrainConfig, communicator: Communicator, bucket_sum: BucketSum
+) -> list[Products]:
+    """Those that the optimizer computes for itself; a plain communicator leaves it none."""
+    sums_buckets = communicator.size > 1 and config.communicator == "bucketed"
+    return bucket_sum.leave_products() if isinstance(bucket_sum, PowerSGD) and sums_buckets else []
 
 
 def _open_folder(

@@ -38,7 +38,8 @@ static long find_depth(const block *b, int packed, run *runs)
     return count;
 }
 
-/* Products of patches patch_from .. patch_to, numbers first .. end of each, with panels of gy. */
+/* Adds the products of patches patch_from .. patch_to, numbers first .. end of each, with panels of
+ * gy. */
 static void sum_products(const job *j, long patch_from, long patch_to, long first, long end,
                          long panel_from, long panel_to, float *memory, float *sums, long sums_row)
 {
@@ -48,9 +49,6 @@ static void sum_products(const job *j, long patch_from, long patch_to, long firs
     float *packed = memory;
     run depth[BLOCK_PATCHES];
     block b;
-    for (long row = first; row < end; row++)
-        for (long k = panel_from * TILE_COLUMNS; k < to; k++)
-            sums[row * sums_row + k] = 0;
     start_walk(&b, &j->x, patch_from, patch_to, packed + BLOCK_PATCHES * TILE_COLUMNS);
     while (next_block(&b)) {
         product m = {
@@ -81,6 +79,7 @@ static void sum_own_patches(void *context, int part, int parts)
     const job *j = context;
     const long count = patch_count(&j->x), depth = patch_depth(&j->x), row = own_row(j);
     float *sums = j->own + part * j->own_floats;
+    memset(sums, 0, (size_t)(depth * row) * sizeof(float));
     sum_products(j, share(count, part, parts), share(count, part + 1, parts), 0, depth, 0,
                  panel_count(j), sums + depth * row, sums, row);
 }
@@ -94,6 +93,16 @@ static void add_up(const job *j, int parts)
             for (long k = 0; k < j->k; k++)
                 gW[k] = part ? gW[k] + sums[k] : sums[k];
         }
+}
+
+/* Whole rows, before they are summed panel by panel: of a panel's rows the processor does not foresee
+ * the next. */
+static void clear_rows(void *context, int part, int parts)
+{
+    const job *j = context;
+    const long depth = patch_depth(&j->x), last = share(depth, part + 1, parts);
+    for (long row = share(depth, part, parts); row < last; row++)
+        memset(j->gW + row * j->x.out_pixel, 0, (size_t)j->k * sizeof(float));
 }
 
 /* Blocks of rows and panels are counted together; a part takes its share of them. */
@@ -123,9 +132,13 @@ static int compute(job *j)
     j->own = workspace((size_t)(thread_count() * j->own_floats));
     if (!j->own)
         return OUT_OF_MEMORY;
-    run_parts(j->private ? sum_own_patches : compute_own_panels, j, parts);
-    if (j->private)
+    if (j->private) {
+        run_parts(sum_own_patches, j, parts);
         add_up(j, parts);
+    } else {
+        run_parts(clear_rows, j, parts_for(depth, j->k));
+        run_parts(compute_own_panels, j, parts);
+    }
     return DONE;
 }
 

@@ -13,16 +13,12 @@
  */
 #include <math.h>
 
+#include "matrices.h"
 #include "simd.h"
 #include "threads.h"
 
 enum { RANKS = 4, ROWS = TILE_VECTORS }; /* ROWS * RANKS vectors: half of the registers */
 enum { ADD = 1, SUBTRACT = -1, REPLACE = 0 };
-
-/* A matrix, and where what belongs to it begins in flat arrays (kernels/matrices.py). */
-typedef struct {
-    long rows, columns, gradient, error, left, right;
-} matrix_place;
 
 typedef struct {
     long columns, rank;

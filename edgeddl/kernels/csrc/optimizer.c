@@ -4,7 +4,11 @@
  *
  * or, with Nesterov's momentum, p = p - rate * d - rate * momentum * v. Segments of the arrays have
  * each its decay; what is in none of them stays as it is.
+ *
+ * A gradient may also be there as the product of two thin matrices alone: its numbers are computed
+ * where they are needed, and never written to memory.
  */
+#include "matrices.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -14,26 +18,43 @@ typedef struct {
 } segment;
 
 typedef struct {
+    float *p, *v;
+    float rate_d, rate_v, momentum;
+} rule;
+
+typedef struct {
+    rule rule;
     const segment *segments;
     long count;
-    float *p, *v;
     const float *gradient;
-    float rate_d, rate_v, momentum;
 } job;
 
-/* Whole vectors and the last part of one go the same way: an element's place does not matter. */
-ALWAYS_INLINE void update(const job *j, float decay, long i, long count)
+typedef struct {
+    rule rule;
+    const matrix_place *places;
+    const double *decays;
+    long count, rank;
+    const float *lefts, *rights;
+} products_job;
+
+static rule make_rule(float *parameters, float *velocity, double rate, double momentum, int nesterov)
 {
-    vec p = load_some(j->p + i, count), v = load_some(j->v + i, count);
-    vec d = load_some(j->gradient + i, count);
+    return (rule){parameters, velocity, nesterov ? (float)rate : 0,
+                  (float)(nesterov ? rate * momentum : rate), (float)momentum};
+}
+
+/* Whole vectors and the last part of one go the same way: an element's place does not matter. */
+ALWAYS_INLINE void update(const rule *r, vec d, float decay, long i, long count)
+{
+    vec p = load_some(r->p + i, count), v = load_some(r->v + i, count);
     if (decay != 0) /* an infinite parameter times 0 would be NaN */
         d += splat(decay) * p;
-    v = splat(j->momentum) * v + d;
-    p -= splat(j->rate_v) * v;
-    if (j->rate_d != 0)
-        p -= splat(j->rate_d) * d;
-    store_some(j->v + i, v, count);
-    store_some(j->p + i, p, count);
+    v = splat(r->momentum) * v + d;
+    p -= splat(r->rate_v) * v;
+    if (r->rate_d != 0)
+        p -= splat(r->rate_d) * d;
+    store_some(r->v + i, v, count);
+    store_some(r->p + i, p, count);
 }
 
 /* Each part takes its share of every segment. */
@@ -45,9 +66,9 @@ static void update_part(void *context, int part, int parts)
         const float decay = (float)s->decay;
         long i = s->start + share(length, part, parts);
         for (; i + LANES <= end; i += LANES)
-            update(&j, decay, i, LANES);
+            update(&j.rule, load(j.gradient + i), decay, i, LANES);
         if (i < end)
-            update(&j, decay, i, end - i);
+            update(&j.rule, load_part(j.gradient + i, end - i), decay, i, end - i);
     }
 }
 
@@ -55,11 +76,55 @@ EXPORT int edgeddl_momentum_sgd(const segment *segments, long count, float *para
                                 const float *gradients, float *velocity, double rate,
                                 double momentum, int nesterov)
 {
-    job j = {segments, count, parameters, velocity, gradients, nesterov ? (float)rate : 0,
-             (float)(nesterov ? rate * momentum : rate), (float)momentum};
+    job j = {make_rule(parameters, velocity, rate, momentum, nesterov), segments, count, gradients};
     long longest = 0;
     for (long i = 0; i < count; i++)
         longest = max_long(longest, segments[i].end - segments[i].start);
     run_parts(update_part, &j, parts_for(longest, 1));
+    return DONE;
+}
+
+/* Some columns of a row of left right. */
+ALWAYS_INLINE vec product(const float *left, const float *right, long columns, long rank, long count)
+{
+    vec sum = {0};
+    for (long k = 0; k < rank; k++)
+        sum += splat(left[k]) * load_some(right + k * columns, count);
+    return sum;
+}
+
+/* Each part takes its share of the rows of every matrix. */
+static void update_products_part(void *context, int part, int parts)
+{
+    const products_job j = *(const products_job *)context;
+    for (long m = 0; m < j.count; m++) {
+        const matrix_place p = j.places[m];
+        const float decay = (float)j.decays[m], *right = j.rights + p.right;
+        const long last = share(p.rows, part + 1, parts);
+        for (long row = share(p.rows, part, parts); row < last; row++) {
+            const float *left = j.lefts + p.left + row * j.rank;
+            const long at = p.gradient + row * p.columns;
+            long c = 0;
+            for (; c + LANES <= p.columns; c += LANES)
+                update(&j.rule, product(left, right + c, p.columns, j.rank, LANES), decay, at + c,
+                       LANES);
+            if (c < p.columns)
+                update(&j.rule, product(left, right + c, p.columns, j.rank, p.columns - c), decay,
+                       at + c, p.columns - c);
+        }
+    }
+}
+
+EXPORT int edgeddl_momentum_sgd_of_products(const matrix_place *places, const double *decays,
+                                            long count, long rank, const float *lefts,
+                                            const float *rights, float *parameters, float *velocity,
+                                            double rate, double momentum, int nesterov)
+{
+    products_job j = {make_rule(parameters, velocity, rate, momentum, nesterov),
+                      places, decays, count, rank, lefts, rights};
+    long largest = 0;
+    for (long m = 0; m < count; m++)
+        largest = max_long(largest, places[m].rows * places[m].columns);
+    run_parts(update_products_part, &j, parts_for(largest, 1));
     return DONE;
 }

@@ -30,7 +30,7 @@ from edgeddl.kernels.native.normalization import (
     batch_normalization_scale,
     batch_normalization_statistics,
 )
-from edgeddl.kernels.native.optimizer import momentum_sgd
+from edgeddl.kernels.native.optimizer import momentum_sgd, momentum_sgd_of_products
 from edgeddl.kernels.native.pooling import (
     average_pooling_backward,
     average_pooling_forward,
@@ -70,6 +70,7 @@ __all__ = [
     "max_pooling_forward",
     "measure_peak",
     "momentum_sgd",
+    "momentum_sgd_of_products",
     "relu_backward",
     "relu_forward",
     "ring_sum",

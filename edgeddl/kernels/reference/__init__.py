@@ -30,7 +30,7 @@ from edgeddl.kernels.reference.normalization import (
     batch_normalization_scale,
     batch_normalization_statistics,
 )
-from edgeddl.kernels.reference.optimizer import momentum_sgd
+from edgeddl.kernels.reference.optimizer import momentum_sgd, momentum_sgd_of_products
 from edgeddl.kernels.reference.pooling import (
     average_pooling_backward,
     average_pooling_forward,
@@ -68,6 +68,7 @@ __all__ = [
     "max_pooling_backward",
     "max_pooling_forward",
     "momentum_sgd",
+    "momentum_sgd_of_products",
     "relu_backward",
     "relu_forward",
     "ring_sum",

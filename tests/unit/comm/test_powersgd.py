@@ -13,6 +13,7 @@ from edgeddl.comm.bucket import Bucket, BucketPlan, ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.local import SingleCommunicator, run_ranks
 from edgeddl.comm.powersgd import PowerSGD, matrix_shape, saves_bytes
+from edgeddl.kernels import low_rank_product
 
 RANK = 3
 SPECS = [
@@ -171,6 +172,35 @@ def test_how_gradients_are_cut_into_buckets_does_not_matter() -> None:
     bucketed, single = run_steps(gradients)[0], run_steps(gradients, single_buckets(PLAN))[0]
     assert [f.tobytes() for f in bucketed[0]] == [f.tobytes() for f in single[0]]
     assert bucketed[1].errors.tobytes() == single[1].errors.tobytes()
+
+
+def test_products_may_be_left_to_the_optimizer() -> None:
+    """Then they are what gradients would have become; those of matrices stay as they are."""
+    gradients = random_gradients(4, 3)
+    expected = run_steps(gradients)
+
+    def work(communicator: Communicator) -> tuple[list[np.ndarray], PowerSGD]:
+        compressor, results = PowerSGD(PLAN, RANK), []
+        products = compressor.leave_products()
+        for of_step in gradients:
+            own = of_step[communicator.rank]
+            flat = own.copy()
+            for bucket in PLAN.buckets:
+                compressor(communicator, bucket, flat[bucket.start : bucket.stop])
+            for name in MATRICES:
+                np.testing.assert_array_equal(part(flat, name), part(own, name))
+            for each in products:
+                matrices = flat[each.start :][: each.matrices.gradients]
+                low_rank_product(each.matrices, each.lefts, each.rights, matrices)
+            results.append(flat)
+        return results, compressor
+
+    for (found, compressor), (plain, plain_compressor, _) in zip(
+        run_ranks(3, work), expected, strict=True
+    ):
+        assert [f.tobytes() for f in found] == [f.tobytes() for f in plain]
+        assert compressor.errors.tobytes() == plain_compressor.errors.tobytes()
+        assert compressor.factors.tobytes() == plain_compressor.factors.tobytes()
 
 
 def test_to_look_at_errors_changes_nothing() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
-from edgeddl.kernels.matrices import Matrices
+from edgeddl.kernels.matrices import Matrices, Products
 from edgeddl.kernels.reference import low_rank_orthonormalise as reference_orthonormalise
+from edgeddl.kernels.segments import SEGMENT
 from tests.unit.kernels.layers import random
 from tests.unit.kernels.oracles import sum_limit
 
@@ -75,6 +76,25 @@ def test_products(shapes: list[Shape], rank: int) -> None:
         for gradient in m.split_gradients(some):
             gradient[...] = 0
     np.testing.assert_array_equal(products, between)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("shapes", BUCKETS)
+def test_update_by_products(shapes: list[Shape], rank: int, nesterov: bool) -> None:
+    """To the bit that of the products, once they are written; nothing else is touched."""
+    m, start = place(shapes, rank), 5
+    length = start + m.gradients + 4
+    lefts, rights, gradients = numbers(m.lefts, 0), numbers(m.rights, 1), numbers(length, 2)
+    found, expected = ([numbers(length, 3), numbers(length, 4)] for _ in range(2))
+    products, decays = Products(start, m, lefts, rights), 0.01 * np.arange(len(shapes))
+    kernels.low_rank_product(m, lefts, rights, gradients[start:][: m.gradients])
+    segments = [(*b, decay) for b, decay in zip(products.bounds(), decays, strict=True)]
+    parameters, velocity = expected
+    rule = 0.1, 0.9, nesterov
+    kernels.momentum_sgd(parameters, gradients, velocity, np.array(segments, SEGMENT), *rule)
+    kernels.momentum_sgd_of_products(found[0], products, found[1], decays, *rule)
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -195,6 +215,7 @@ M = place([(6, 8)], 2)
 ERRORS, GRADIENTS = np.zeros(48, np.float32), np.zeros(53, np.float32)
 LEFTS, RIGHTS = np.zeros(12, np.float32), np.zeros(16, np.float32)
 SHARED = np.zeros(59, np.float32)  # one less than a matrix and its left have
+PARAMETERS, VELOCITY = np.zeros(60, np.float32), np.zeros(60, np.float32)
 WRONG: list[tuple[str, Callable[[], None]]] = [
     (r"lefts must have the shape \(12\)", lambda: product(LEFTS[:11], RIGHTS, GRADIENTS)),
     (r"rights must have the shape \(16\)", lambda: product(LEFTS, RIGHTS[:15], GRADIENTS)),
@@ -212,6 +233,13 @@ WRONG: list[tuple[str, Callable[[], None]]] = [
     ("errors overlaps factors", lambda: take(GRADIENTS, ERRORS[:16], None)),
     ("errors overlaps told", lambda: take(GRADIENTS, RIGHTS, ERRORS[:16])),
     (r"lefts must have the shape \(12\)", lambda: kernels.low_rank_orthonormalise(M, ERRORS)),
+    ("do not fit into 60 parameters", lambda: update(PARAMETERS, start=8)),
+    ("do not fit into 60 parameters", lambda: update(PARAMETERS, start=-1)),
+    (r"velocity must have the shape \(59\)", lambda: update(PARAMETERS[1:])),
+    ("parameters overlaps velocity", lambda: update(VELOCITY)),
+    ("parameters overlaps lefts", lambda: update(PARAMETERS, lefts=PARAMETERS[:12])),
+    (r"lefts must have the shape \(12\)", lambda: update(PARAMETERS, lefts=LEFTS[1:])),
+    (r"weight_decays must have the shape \(1\)", lambda: update(PARAMETERS, decays=(0.0, 0.0))),
     ("within 5 gradients", lambda: Matrices(2, 5, [(0, 2, 3)])),
     ("in order", lambda: Matrices(2, 50, [(6, 2, 3), (0, 2, 3)])),
     ("apart", lambda: Matrices(2, 50, [(0, 2, 3), (5, 2, 3)])),
@@ -224,6 +252,18 @@ WRONG: list[tuple[str, Callable[[], None]]] = [
 
 def product(lefts: np.ndarray, rights: np.ndarray, gradients: np.ndarray) -> None:
     kernels.low_rank_product(M, lefts, rights, gradients)
+
+
+def update(
+    parameters: np.ndarray,
+    start: int = 7,
+    lefts: np.ndarray = LEFTS,
+    decays: tuple[float, ...] = (0.0,),
+) -> None:
+    products = Products(start, M, lefts, RIGHTS)
+    kernels.momentum_sgd_of_products(
+        parameters, products, VELOCITY, np.array(decays), 0.1, 0.9, False
+    )
 
 
 def subtract(lefts: np.ndarray, errors: np.ndarray) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from edgeddl.chainer_compat import chainer
+from edgeddl.kernels.matrices import Matrices, Products
 from edgeddl.optimizers import MomentumSGD, Segment
 
 STEPS = 20
@@ -90,6 +93,46 @@ def test_updates_in_place_and_leaves_gradients_and_gaps() -> None:
     np.testing.assert_array_equal(gradients, kept)
     np.testing.assert_array_equal(parameters[4:6], before[4:6])
     assert (parameters[:4] != before[:4]).all() and (parameters[6:] != before[6:]).all()
+
+
+@pytest.mark.parametrize("cuts", [(0, 100), (0, 40, 100), (0, 40, 70, 100)])
+def test_products_stand_for_the_gradients_of_their_matrices(cuts: tuple[int, ...]) -> None:
+    """Of two buckets, 0..40 and 40..70, in all of an update or in part after part."""
+    segments = [Segment(0, 37, 1e-2), Segment(37, 50, 0.0), Segment(50, 100, 1e-3)]
+    some, one = Matrices(2, 40, [(1, 3, 4), (20, 2, 7)]), Matrices(3, 30, [(12, 3, 5)])
+    products = [
+        Products(start, m, random(m.lefts, 1), random(m.rights, 2))
+        for start, m in ((0, some), (40, one))
+    ]
+    gradients = random(100, 3)
+    for each in products:
+        m = each.matrices
+        lefts, rights = m.split_lefts(each.lefts), m.split_rights(each.rights)
+        for (start, stop), left, right in zip(each.bounds(), lefts, rights, strict=True):
+            gradients[start:stop] = np.einsum("rk,kc->rc", left, right).reshape(-1)
+    plain, ours = (
+        MomentumSGD(random(100, 0), g, segments, momentum=0.9, nesterov=True, products=some)
+        for g, some in ((gradients, []), (gradients.copy(), products))
+    )
+    for each in products:  # what is there beside them is not read
+        for start, stop in each.bounds():
+            ours.gradients[start:stop] = np.nan
+    for rate in (0.1, 0.05):
+        plain.update(rate)
+        for start, stop in pairwise(cuts):
+            ours.update(rate, start, stop)
+    np.testing.assert_allclose(ours.parameters, plain.parameters, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours.velocity, plain.velocity, rtol=1e-5, atol=1e-6)
+
+
+def test_a_matrix_must_lie_in_one_segment() -> None:
+    m = Matrices(1, 20, [(5, 2, 5)])
+    products = [Products(0, m, random(m.lefts, 1), random(m.rights, 2))]
+    segments = [Segment(0, 10, 0.1), Segment(10, 20, 0.0)]
+    with pytest.raises(ValueError, match=r"the matrix at 5\.\.15 is not in one segment"):
+        MomentumSGD(
+            random(20, 0), random(20, 3), segments, momentum=0.9, nesterov=False, products=products
+        )
 
 
 def test_restored_velocity_goes_on() -> None:
