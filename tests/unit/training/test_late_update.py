@@ -57,6 +57,7 @@ def last_parameters(run_dir: Path) -> np.ndarray:
         {"accumulation": 2},
         {"balance": (0.1, 9.0)},  # a rank has no images in some steps
         {"compression": "fp16"},
+        {"compression": "powersgd", "bucket_mib": 1},
     ],
     ids=lambda options: next(iter(options)),
 )
