@@ -44,7 +44,7 @@ ALWAYS_INLINE long weight_columns(const weights *w) { return w->turned ? w->c : 
 void pack_weights(const weights *w, long tap, long first, long rows, long column, long width,
                   float *panel);
 
-/* 3 x 3 windows with stride 1 or 2, by Winograd's algorithm. */
+/* 3 x 3 windows with stride 1 or 2 and 5 x 5 windows with stride 1, by Winograd's algorithm. */
 int winograd_fits(const conv *shape);
 long winograd_products(const conv *shape); /* for each pair of an input and an output channel */
 int winograd_forward(const conv *shape, const float *x, prologue before, const float *W,

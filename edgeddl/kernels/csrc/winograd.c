@@ -1,5 +1,5 @@
-/* 3 x 3 convolution with stride 1 or 2, and the gradient of its input, by Winograd's algorithm (see
- * the transforms).
+/* 3 x 3 convolution with stride 1 or 2 and 5 x 5 convolution, and the gradient of their input, by
+ * Winograd's algorithm (see the transforms).
  *
  * The result is cut into tiles. For some tiles at a time, inputs are transformed to V, planes of
  * [tiles][c]; each plane is multiplied by one of the 36 of the transformed weights U, [c][k], to a
@@ -29,7 +29,7 @@ typedef struct {
 
 struct forward {
     const weights *w;
-    int stride;
+    kind kind;
     images x;
     const reading *in;
     const writing *out;
@@ -51,30 +51,43 @@ static int plane_count(const forward *job) { return job->in->points * job->in->p
 
 static long panel_count(const forward *job) { return ceil_div(job->k, PANEL_COLUMNS); }
 
+static long window_taps(const forward *job)
+{
+    return job->kind == FIVE ? TAPS_5 * TAPS_5 : TAPS * TAPS;
+}
+
+ALWAYS_INLINE void transform_packed(const float *packed, long rows, one_way transform,
+                                    const int taps, planes U)
+{
+    for (long r = 0; r < rows; r++)
+        for (long k = 0; k < PANEL_COLUMNS; k += LANES) {
+            vec in[MOST_TAPS * MOST_TAPS], out[PLANES];
+#pragma GCC unroll 25
+            for (int tap = 0; tap < taps * taps; tap++)
+                in[tap] = load(packed + (tap * rows + r) * PANEL_COLUMNS + k);
+            both_ways(transform, taps, POINTS, in, out);
+#pragma GCC unroll 36
+            for (int plane = 0; plane < PLANES; plane++)
+                store(U.first + plane * U.plane + r * U.row + k, out[plane]);
+        }
+}
+
 /* U for rows first .. first + rows of the panel that begins at `column`; packed has room for them
  * as they are. */
 static void transform_weights(const forward *job, long first, long rows, long column,
                               float *packed, planes U)
 {
     const weights *w = job->w;
-    const int taps = TAPS * TAPS;
-    for (int tap = 0; tap < taps; tap++)
+    const long taps = window_taps(job);
+    for (long tap = 0; tap < taps; tap++)
         pack_weights(w, w->turned ? taps - 1 - tap : tap, first, rows, column,
                      PANEL_COLUMNS, packed + tap * rows * PANEL_COLUMNS);
-    for (long r = 0; r < rows; r++)
-        for (long k = 0; k < PANEL_COLUMNS; k += LANES) {
-            vec in[TAPS * TAPS], out[PLANES];
-#pragma GCC unroll 9
-            for (int tap = 0; tap < taps; tap++)
-                in[tap] = load(packed + (tap * rows + r) * PANEL_COLUMNS + k);
-            if (job->stride == 1)
-                both_ways(weights_one_way, TAPS, POINTS, in, out);
-            else
-                both_ways(weights_one_way_2, TAPS, POINTS, in, out);
-#pragma GCC unroll 36
-            for (int plane = 0; plane < PLANES; plane++)
-                store(U.first + plane * U.plane + r * U.row + k, out[plane]);
-        }
+    if (job->kind == THREE)
+        transform_packed(packed, rows, weights_one_way, TAPS, U);
+    else if (job->kind == THREE_BY_TWO)
+        transform_packed(packed, rows, weights_one_way_2, TAPS, U);
+    else
+        transform_packed(packed, rows, weights_one_way_5, TAPS_5, U);
 }
 
 /* M = V U in all planes, for one panel. Asked for meanwhile: the weights of the next plane and, of
@@ -142,14 +155,21 @@ static vec write_y_2(const forward *job, position at, const float *m, long plane
     return write_tile(job, at, m, plane, k, output_one_way_2, POINTS_2, OUTPUTS);
 }
 
+static vec write_y_5(const forward *job, position at, const float *m, long plane, long k)
+{
+    return write_tile(job, at, m, plane, k, output_one_way_5, POINTS, OUTPUTS_5);
+}
+
 static vec write_gx_2(const forward *job, position at, const float *m, long plane, long k)
 {
     return write_tile(job, at, m, plane, k, turned_output_one_way_2, POINTS_2, 2 * OUTPUTS);
 }
 
-/* By stride - 1. */
-static const writing into_y[] = {{OUTPUTS, write_y}, {OUTPUTS, write_y_2}};
-static const writing into_gx[] = {{OUTPUTS, write_y}, {2 * OUTPUTS, write_gx_2}};
+/* By kind. */
+static const writing into_y[] = {
+    {OUTPUTS, write_y}, {OUTPUTS, write_y_2}, {OUTPUTS_5, write_y_5}};
+static const writing into_gx[] = {
+    {OUTPUTS, write_y}, {2 * OUTPUTS, write_gx_2}, {OUTPUTS_5, write_y_5}};
 
 static void write_outputs(const forward *job, planes M, long column)
 {
@@ -235,7 +255,7 @@ static void compute_own_tiles(void *context, int part, int parts)
 static long block_tiles(const forward *job)
 {
     if (!job->own_tiles)
-        return min_long(job->tiles.count, job->stride == 1 ? 128 : 64);
+        return min_long(job->tiles.count, job->kind == THREE_BY_TWO ? 64 : 128);
     const long floats = plane_count(job) * (job->x.c + PANEL_COLUMNS);
     const long fit = L2_BYTES / 3 / (long)sizeof(float) / floats;
     return min_long(max_long(fit, 2 * TILE_ROWS), 48);
@@ -254,7 +274,7 @@ static int convolve(forward *job)
     job->M = make_planes(NULL, count, job->most, PANEL_COLUMNS, 0);
     job->U = make_planes(NULL, PLANES, job->depth, PANEL_COLUMNS, WEIGHT_PADDING);
     const long inputs = planes_floats(&job->V, c), all_weights = planes_floats(&job->U, job->k);
-    const long packed = TAPS * TAPS * PANEL_COLUMNS * job->depth;
+    const long packed = window_taps(job) * PANEL_COLUMNS * job->depth;
     const long own = packed + job->M.panel + (keep ? inputs : job->U.panel);
     const long shared = round_up(keep ? all_weights : inputs, PADDING);
     const long nothing = round_up(c, PADDING);
@@ -276,18 +296,23 @@ static int convolve(forward *job)
     return finite ? DONE : NOT_FINITE;
 }
 
+static grid output_tiles(const conv *s)
+{
+    return tile_grid(s->n, s->out_h, s->out_w, tile_outputs(s));
+}
+
 int winograd_fits(const conv *s)
 {
-    const int stride_1 = s->sy == 1 && s->sx == 1 && s->ph <= 2 && s->pw <= 2;
-    const int stride_2 = s->sy == 2 && s->sx == 2 && s->ph == 1 && s->pw == 1;
-    return s->kh == 3 && s->kw == 3 && (stride_1 || stride_2) && s->dy == 1 && s->dx == 1 &&
-           s->groups == 1 && s->c >= 8 && s->k >= 8 &&
-           tile_grid(s->n, s->out_h, s->out_w, OUTPUTS).count >= FEWEST_TILES;
+    const int window = s->kh == s->kw && (s->kh == TAPS || s->kh == TAPS_5);
+    const int stride_1 = s->sy == 1 && s->sx == 1 && s->ph < s->kh && s->pw < s->kw;
+    const int stride_2 = s->sy == 2 && s->sx == 2 && s->ph == 1 && s->pw == 1 && s->kh == TAPS;
+    return window && (stride_1 || stride_2) && s->dy == 1 && s->dx == 1 && s->groups == 1 &&
+           s->c >= 8 && s->k >= 8 && output_tiles(s).count >= FEWEST_TILES;
 }
 
 long winograd_products(const conv *s)
 {
-    return tile_grid(s->n, s->out_h, s->out_w, OUTPUTS).count * (s->sy == 1 ? PLANES : PLANES_2);
+    return output_tiles(s).count * (kind_of(s) == THREE_BY_TWO ? PLANES_2 : PLANES);
 }
 
 int winograd_forward(const conv *s, const float *x, prologue before, const float *W,
@@ -295,12 +320,12 @@ int winograd_forward(const conv *s, const float *x, prologue before, const float
 {
     const weights w = {W, s->c, s->k, s->k, 0};
     forward job = {
-        .w = &w, .stride = (int)s->sy,
+        .w = &w, .kind = kind_of(s),
         .x = {.x = x, .h = s->h, .w = s->w, .c = s->c, .top = s->ph, .left = s->pw,
               .before = before},
-        .in = &read_x[s->sy - 1], .out = &into_y[s->sy - 1],
+        .in = &read_x[kind_of(s)], .out = &into_y[kind_of(s)],
         .y = y, .h = s->out_h, .width = s->out_w, .k = s->k, .bias = bias,
-        .tiles = tile_grid(s->n, s->out_h, s->out_w, OUTPUTS),
+        .tiles = output_tiles(s),
     };
     return convolve(&job);
 }
@@ -309,15 +334,15 @@ int winograd_input_gradient(const conv *s, const float *gy, const float *W, cons
                             float *gx)
 {
     const weights w = {W, s->c, s->k, s->k, 1};
-    const writing *out = &into_gx[s->sy - 1];
+    const writing *out = &into_gx[kind_of(s)];
     forward job = {
-        .w = &w, .stride = (int)s->sy,
+        .w = &w, .kind = kind_of(s),
         .x = {.x = gy, .h = s->out_h, .w = s->out_w, .c = s->k},
-        .in = &read_turned_gy[s->sy - 1], .out = out,
+        .in = &read_turned_gy[kind_of(s)], .out = out,
         .y = gx, .h = s->h, .width = s->w, .k = s->c, .plus = plus,
         .tiles = tile_grid(s->n, s->h, s->w, out->size),
     };
     if (s->sy == 1)
-        job.x.top = TAPS - 1 - s->ph, job.x.left = TAPS - 1 - s->pw;
+        job.x.top = s->kh - 1 - s->ph, job.x.left = s->kw - 1 - s->pw;
     return convolve(&job);
 }

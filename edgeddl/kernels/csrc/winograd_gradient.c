@@ -1,8 +1,8 @@
-/* Gradient of the weights of a 3 x 3 convolution by Winograd's algorithm.
+/* Gradient of the weights of a 3 x 3 or 5 x 5 convolution by Winograd's algorithm.
  *
  * Inputs and gradients of the outputs are transformed to V, planes of [tiles][c], and Y, planes of
  * [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives for each of the 36
- * planes of the weights, [c][k], is transformed to 3 x 3 gradients chunk by chunk. As the last step
+ * planes of the weights, [c][k], is transformed to gradients of a window chunk by chunk. As the last step
  * is linear, it is done for each block of tiles, and sums over all tiles need only the room of the
  * gradient itself.
  *
@@ -38,25 +38,22 @@ static int plane_count(const gradient *job)
     return job->read_x->points * job->read_x->points;
 }
 
-static long gradient_floats(const conv *shape) { return TAPS * TAPS * shape->c * shape->k; }
+static long gradient_floats(const conv *s) { return s->kh * s->kw * s->c * s->k; }
 
-/* 3 x 3 gradients from the sums of 36 planes; tells whether they are finite. */
-static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k, long columns,
-                       float *gW, int add)
+/* Gradients of taps x taps from the sums of 36 planes; tells whether they are finite. */
+ALWAYS_INLINE vec write_taps(const conv *shape, planes sums, long c, long rows, long k, long columns,
+                             float *gW, int add, one_way transform, const int taps)
 {
     vec finite = {0};
     for (long row = 0; row < rows; row++)
         for (long column = 0; column < columns; column += LANES) {
-            vec in[PLANES], out[TAPS * TAPS];
+            vec in[PLANES], out[MOST_PLANES];
 #pragma GCC unroll 36
             for (int plane = 0; plane < PLANES; plane++)
                 in[plane] = load(sums.first + plane * sums.plane + row * sums.row + column);
-            if (shape->sy == 1)
-                both_ways(weight_gradient_one_way, POINTS, TAPS, in, out);
-            else
-                both_ways(weight_gradient_one_way_2, POINTS, TAPS, in, out);
-#pragma GCC unroll 9
-            for (int tap = 0; tap < TAPS * TAPS; tap++) {
+            both_ways(transform, POINTS, taps, in, out);
+#pragma GCC unroll 25
+            for (int tap = 0; tap < taps * taps; tap++) {
                 float *target = gW + (tap * shape->c + c + row) * shape->k + k + column;
                 const long count = columns - column;
                 __builtin_prefetch(target + 2 * shape->k, 1); /* 3 % with 256 channels and more */
@@ -66,6 +63,16 @@ static vec write_chunk(const conv *shape, planes sums, long c, long rows, long k
             }
         }
     return finite;
+}
+
+static vec write_chunk(const conv *s, planes sums, long c, long rows, long k, long columns,
+                       float *gW, int add)
+{
+    if (kind_of(s) == THREE)
+        return write_taps(s, sums, c, rows, k, columns, gW, add, weight_gradient_one_way, TAPS);
+    if (kind_of(s) == THREE_BY_TWO)
+        return write_taps(s, sums, c, rows, k, columns, gW, add, weight_gradient_one_way_2, TAPS);
+    return write_taps(s, sums, c, rows, k, columns, gW, add, weight_gradient_one_way_5, TAPS_5);
 }
 
 static long chunk_count(const gradient *job)
@@ -180,8 +187,8 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     const long c = shape->c, k = shape->k, channels = max_long(c, k);
     gradient job = {
         .shape = shape, .gW = gW, .finite = 1,
-        .read_x = &read_x[shape->sy - 1], .read_gy = &read_gy[shape->sy - 1],
-        .tiles = tile_grid(shape->n, shape->out_h, shape->out_w, OUTPUTS),
+        .read_x = &read_x[kind_of(shape)], .read_gy = &read_gy[kind_of(shape)],
+        .tiles = tile_grid(shape->n, shape->out_h, shape->out_w, tile_outputs(shape)),
     };
     const int count = plane_count(&job);
     const int private = c * k <= LARGEST_PRIVATE;

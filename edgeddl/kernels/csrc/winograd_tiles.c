@@ -74,17 +74,25 @@ static void transform_gy_2(const images *gy, const float **pixels, const planes 
     transform_tile(gy, pixels, gradient_one_way_2, OUTPUTS, POINTS_2, 0, V, row);
 }
 
+static void transform_gy_5(const images *gy, const float **pixels, const planes *V, long row)
+{
+    transform_tile(gy, pixels, gradient_one_way_5, OUTPUTS_5, POINTS, 0, V, row);
+}
+
 static void transform_turned_2(const images *gy, const float **pixels, const planes *V, long row)
 {
     transform_tile(gy, pixels, turned_input_one_way_2, OUTPUTS + 1, POINTS_2, 0, V, row);
 }
 
 const reading read_x[] = {{POINTS, OUTPUTS, POINTS, transform_x},
-                          {2 * OUTPUTS + 1, 2 * OUTPUTS, POINTS_2, transform_x_2}};
+                          {2 * OUTPUTS + 1, 2 * OUTPUTS, POINTS_2, transform_x_2},
+                          {POINTS, OUTPUTS_5, POINTS, transform_x}};
 const reading read_gy[] = {{OUTPUTS, OUTPUTS, POINTS, transform_gy},
-                           {OUTPUTS, OUTPUTS, POINTS_2, transform_gy_2}};
+                           {OUTPUTS, OUTPUTS, POINTS_2, transform_gy_2},
+                           {OUTPUTS_5, OUTPUTS_5, POINTS, transform_gy_5}};
 const reading read_turned_gy[] = {{POINTS, OUTPUTS, POINTS, transform_x},
-                                  {OUTPUTS + 1, OUTPUTS, POINTS_2, transform_turned_2}};
+                                  {OUTPUTS + 1, OUTPUTS, POINTS_2, transform_turned_2},
+                                  {POINTS, OUTPUTS_5, POINTS, transform_x}};
 
 void read_tiles(const images *x, const reading *how, const grid *tiles, long first, long count,
                 long row, planes V)

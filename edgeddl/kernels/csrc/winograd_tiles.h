@@ -89,9 +89,20 @@ typedef struct {
     void (*transform)(const images *x, const float **pixels, const planes *V, long row);
 } reading;
 
-/* By stride - 1: x, for the forward pass and the gradient of weights; gy, for the gradient of
- * weights; gy, for that of x. */
-extern const reading read_x[2], read_gy[2], read_turned_gy[2];
+/* What there are tiles for. */
+typedef enum { THREE, THREE_BY_TWO, FIVE, KINDS } kind; /* 3 x 3; with stride 2; 5 x 5 */
+
+static inline kind kind_of(const conv *s)
+{
+    return s->kh == TAPS_5 ? FIVE : s->sy == 2 ? THREE_BY_TWO : THREE;
+}
+
+/* The outputs of a tile, one way. */
+static inline int tile_outputs(const conv *s) { return kind_of(s) == FIVE ? OUTPUTS_5 : OUTPUTS; }
+
+/* By kind: x, for the forward pass and the gradient of weights; gy, for the gradient of weights;
+ * gy, for that of x. */
+extern const reading read_x[KINDS], read_gy[KINDS], read_turned_gy[KINDS];
 
 /* The tiles first .. first + count, as planes of [tiles][channels], written from `row` on. */
 void read_tiles(const images *x, const reading *how, const grid *tiles, long first, long count,

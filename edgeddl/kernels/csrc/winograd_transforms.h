@@ -1,7 +1,9 @@
-/* The algebra of Winograd's convolution F(4 x 4, 3 x 3); docs/kernels.md derives it.
+/* The algebra of Winograd's convolution; docs/kernels.md derives it.
  *
  *   y  = A' [ (G g G') * (B' d B) ] A      4 x 4 outputs from 6 x 6 inputs d and 3 x 3 weights g
  *   gW = G' [ (B' d B) * (A gy A') ] G     3 x 3 gradients, summed over all tiles
+ *
+ * or 2 x 2 outputs and 5 x 5 weights: both have 6 points, and the same B.
  *
  * The points are 0, +-p, +-q and infinity, p = sqrt(1/2), q = sqrt(2): they have a third of the
  * rounding error of the usual 0, +-1, +-2.
@@ -16,8 +18,9 @@
 #include "simd.h"
 
 enum { OUTPUTS = 4, TAPS = 3, POINTS = 6, PLANES = POINTS * POINTS };
+enum { OUTPUTS_5 = 2, TAPS_5 = 5 }; /* of 5 x 5 windows */
 enum { POINTS_2 = 9, PLANES_2 = POINTS_2 * POINTS_2 }; /* with stride 2: points, then pixels */
-enum { MOST_POINTS = POINTS_2, MOST_PLANES = PLANES_2 };
+enum { MOST_POINTS = POINTS_2, MOST_PLANES = PLANES_2, MOST_TAPS = TAPS_5 };
 
 #define P 0.70710678f /* sqrt(1/2) */
 #define Q 1.41421356f /* sqrt(2) */
@@ -36,46 +39,72 @@ ALWAYS_INLINE void input_one_way(const vec *d, vec *t) /* B' */
     t[5] = d[1] + d[5] - 2.5f * d[3];
 }
 
-ALWAYS_INLINE void output_one_way(const vec *m, vec *y) /* A' */
+/* The values at the points of a polynomial with `count` coefficients a, those at +-p and +-q times
+ * over_p and over_q: A, or with 1 / N(t), the derivative of the product of all (t - point), G. */
+ALWAYS_INLINE void evaluate(const vec *a, const int count, const float over_p, const float over_q,
+                            vec *t)
 {
-    const vec sum_p = m[1] + m[2], difference_p = m[1] - m[2];
-    const vec sum_q = m[3] + m[4], difference_q = m[3] - m[4];
-    y[0] = m[0] + sum_p + sum_q;
-    y[1] = P * difference_p + Q * difference_q;
-    y[2] = 0.5f * sum_p + 2.0f * sum_q;
-    y[3] = (0.5f * P) * difference_p + (2.0f * Q) * difference_q + m[5];
-}
-
-ALWAYS_INLINE void gradient_one_way(const vec *gy, vec *t) /* A */
-{
-    const vec even_p = gy[0] + 0.5f * gy[2], odd_p = P * gy[1] + (0.5f * P) * gy[3];
-    const vec even_q = gy[0] + 2.0f * gy[2], odd_q = Q * gy[1] + (2.0f * Q) * gy[3];
-    t[0] = gy[0];
+    vec even_p = a[0], odd_p = a[1], even_q = a[0], odd_q = a[1];
+    if (count > 2)
+        even_p += 0.5f * a[2], even_q += 2.0f * a[2];
+    if (count > 3)
+        odd_p += 0.5f * a[3], odd_q += 2.0f * a[3];
+    if (count > 4)
+        even_p += 0.25f * a[4], even_q += 4.0f * a[4];
+    even_p *= over_p, odd_p *= over_p * P, even_q *= over_q, odd_q *= over_q * Q;
+    t[0] = a[0];
     t[1] = even_p + odd_p;
     t[2] = even_p - odd_p;
     t[3] = even_q + odd_q;
     t[4] = even_q - odd_q;
-    t[5] = gy[3];
+    t[5] = a[count - 1];
 }
 
-ALWAYS_INLINE void weights_one_way(const vec *g, vec *t) /* G */
+/* The transpose of that: A', or G'. */
+ALWAYS_INLINE void collect(const vec *t, const int count, const float over_p, const float over_q,
+                           vec *a)
 {
-    const vec even_p = (-2.0f / 3) * g[0] - (1.0f / 3) * g[2], odd_p = (-2.0f / 3 * P) * g[1];
-    const vec even_q = (1.0f / 6) * g[0] + (1.0f / 3) * g[2], odd_q = (1.0f / 6 * Q) * g[1];
-    t[0] = g[0];
-    t[1] = even_p + odd_p;
-    t[2] = even_p - odd_p;
-    t[3] = even_q + odd_q;
-    t[4] = even_q - odd_q;
-    t[5] = g[2];
+    const vec even_p = over_p * (t[1] + t[2]), odd_p = (over_p * P) * (t[1] - t[2]);
+    const vec even_q = over_q * (t[3] + t[4]), odd_q = (over_q * Q) * (t[3] - t[4]);
+    a[0] = t[0] + even_p + even_q;
+    a[1] = odd_p + odd_q;
+    if (count > 2)
+        a[2] = 0.5f * even_p + 2.0f * even_q;
+    if (count > 3)
+        a[3] = 0.5f * odd_p + 2.0f * odd_q;
+    if (count > 4)
+        a[4] = 0.25f * even_p + 4.0f * even_q;
+    a[count - 1] += t[5];
 }
 
-ALWAYS_INLINE void weight_gradient_one_way(const vec *m, vec *g) /* G' */
+#define OVER_P (-2.0f / 3) /* 1 / N(+-p) */
+#define OVER_Q (1.0f / 6)
+
+ALWAYS_INLINE void output_one_way(const vec *m, vec *y) { collect(m, OUTPUTS, 1, 1, y); }
+
+ALWAYS_INLINE void gradient_one_way(const vec *gy, vec *t) { evaluate(gy, OUTPUTS, 1, 1, t); }
+
+ALWAYS_INLINE void weights_one_way(const vec *g, vec *t) { evaluate(g, TAPS, OVER_P, OVER_Q, t); }
+
+ALWAYS_INLINE void weight_gradient_one_way(const vec *m, vec *g)
 {
-    const vec sum_p = (-2.0f / 3) * (m[1] + m[2]), sum_q = (1.0f / 6) * (m[3] + m[4]);
-    g[0] = m[0] + sum_p + sum_q;
-    g[1] = (-2.0f / 3 * P) * (m[1] - m[2]) + (1.0f / 6 * Q) * (m[3] - m[4]);
-    g[2] = 0.5f * sum_p + 2.0f * sum_q + m[5];
+    collect(m, TAPS, OVER_P, OVER_Q, g);
+}
+
+/* 5 x 5 windows. */
+
+ALWAYS_INLINE void output_one_way_5(const vec *m, vec *y) { collect(m, OUTPUTS_5, 1, 1, y); }
+
+ALWAYS_INLINE void gradient_one_way_5(const vec *gy, vec *t) { evaluate(gy, OUTPUTS_5, 1, 1, t); }
+
+ALWAYS_INLINE void weights_one_way_5(const vec *g, vec *t)
+{
+    evaluate(g, TAPS_5, OVER_P, OVER_Q, t);
+}
+
+ALWAYS_INLINE void weight_gradient_one_way_5(const vec *m, vec *g)
+{
+    collect(m, TAPS_5, OVER_P, OVER_Q, g);
 }
 
 /* Stride 2. */

@@ -47,8 +47,9 @@ class Layer:
     def suits_winograd(self) -> bool:
         """Whether native kernels may compute it by Winograd's algorithm."""
         w = self.window
-        stride_1, stride_2 = Window(3, 3, ph=w.ph, pw=w.pw), Window(3, 3, 2, 2, 1, 1)
-        return w in (stride_1, stride_2) and self.groups == 1 and min(self.shape[1], self.k) >= 8
+        stride_1 = [Window(taps, taps, ph=w.ph, pw=w.pw) for taps in (3, 5)]
+        fits = w in (*stride_1, Window(3, 3, 2, 2, 1, 1))
+        return fits and self.groups == 1 and min(self.shape[1], self.k) >= 8
 
     def __str__(self) -> str:
         w = self.window
@@ -169,12 +170,15 @@ ODD_LAYERS = [
     Layer((2, 17, 31, 31), 30, HALF),
     Layer((2, 30, 33, 33), 17, SKIP),
     Layer((3, 3, 31, 31), 30, Window(5, 5, ph=2, pw=2)),
+    Layer((2, 17, 31, 33), 30, Window(5, 5, ph=2, pw=2)),
+    Layer((2, 30, 9, 14), 9, Window(5, 5, ph=4, pw=0)),
     Layer((1, 3, 33, 33), 5, Window(11, 11, 4, 4, 2, 2)),
     Layer((2, 30, 9, 9), 17, Window(7, 7, ph=3, pw=3)),
     Layer((3, 40, 5, 5), 2, Window(3, 3)),
     Layer((2, 2, 5, 5), 40, SAME),
     # tiles in more than one block, with weights too large to be transformed as a whole
     Layer((3, 150, 27, 27), 131, SAME),
+    Layer((2, 150, 15, 15), 131, Window(5, 5, ph=1, pw=3)),
     # windows, strides and padding that differ by axis
     Layer((3, 17, 7, 2), 5, Window(3, 2, ph=1, pw=1)),
     Layer((2, 3, 7, 9), 17, Window(5, 1, 2, 3, 2, 0)),

@@ -29,7 +29,7 @@ def winograd_limit(limit: np.ndarray, tile: int | None) -> np.ndarray:
     It computes the outputs of a tile together, from sums and differences of them all: each has
     rounding errors of the size of the largest, also where it is itself a sum of nothing but
     padding. So the limit is that of the largest sum within a tile, twice, for the transforms; of a
-    gradient of weights (tile None), that of the largest among its 9 taps.
+    gradient of weights (tile None), that of the largest among its taps.
     """
     if tile is None:
         return 2 * np.broadcast_to(limit.max(axis=(2, 3), keepdims=True), limit.shape)

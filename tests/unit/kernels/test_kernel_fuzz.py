@@ -60,8 +60,9 @@ def layers(draw: st.DrawFn) -> Layer:
     c, k = draw(st.integers(1, 40)), draw(st.integers(1, 40))
     window = draw(windows(h, w, dilated=True))
     if kind == "winograd":
-        h, w = max(h, 3), max(w, 3)
-        stride_1 = Window(3, 3, ph=min(window.ph, 3), pw=min(window.pw, 3))
+        taps = draw(st.sampled_from([3, 5]))
+        h, w = max(h, taps), max(w, taps)
+        stride_1 = Window(taps, taps, ph=min(window.ph, taps), pw=min(window.pw, taps))
         window = draw(st.sampled_from([stride_1, Window(3, 3, 2, 2, 1, 1)]))
         return Layer((n, c + 7, h, w), k + 7, window)
     if kind == "depthwise":
