@@ -63,7 +63,7 @@ class PowerSGD:
     def __init__(self, plan: BucketPlan, rank: int) -> None:
         self._rank = rank
         self._buckets = plan.buckets
-        self._products_left = False
+        self._leaves_products = False
         self._slots = [slot for slot in plan.slots if saves_bytes(slot.spec, rank)]
         self._error_shapes: dict[str, Shape] = {
             slot.spec.name: matrix_shape(slot.spec) for slot in self._slots
@@ -88,9 +88,9 @@ class PowerSGD:
     def leave_products(self) -> list[Products]:
         """From now on, the products of the plan's buckets, in the place of gradients.
 
-        They are those of a step from the end of its call on, until that of the next.
+        They are those of a step from the end of its call to the beginning of the next one's.
         """
-        self._products_left = True
+        self._leaves_products = True
         exchanges = ((bucket.start, self._exchange(bucket)) for bucket in self._buckets)
         return [exchange.products(start) for start, exchange in exchanges]
 
@@ -108,7 +108,7 @@ class PowerSGD:
         # What is not finite comes out as NaN on every rank: the run ends with one message, to which
         # NumPy's have nothing to add.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._exchange(bucket).sum(communicator, gradients, not self._products_left)
+            return self._exchange(bucket).sum(communicator, gradients, not self._leaves_products)
 
     def _exchange(self, bucket: Bucket) -> _Exchange:
         # Not by the bucket itself: its hash is that of all its slots.

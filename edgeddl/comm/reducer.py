@@ -68,7 +68,7 @@ class Reducer(Protocol):
         """A backward pass has ended; `gradients` are all there are, by name, also those `ready`."""
 
     def wait(self) -> None:
-        """Return when the gradients are sums over all ranks, but for those of the late bucket."""
+        """Return when there are the sums over all ranks, but for those of the late bucket."""
 
     def wait_late(self) -> None:
         """Return when those of the late bucket are, too."""

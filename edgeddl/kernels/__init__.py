@@ -392,7 +392,7 @@ def momentum_sgd_of_products(
     momentum: float,
     nesterov: bool,
 ) -> None:
-    """The same for matrices whose gradients are products, without writing these to memory.
+    """The same for matrices whose gradients are products, which nobody needs to write to memory.
 
     Each matrix has its weight decay (float64).
     """

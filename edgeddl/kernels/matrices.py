@@ -17,7 +17,7 @@ from edgeddl.errors import KernelError
 from edgeddl.kernels.checks import is_whole
 from edgeddl.kernels.layout import Array
 
-# struct matrix_place of csrc/low_rank.c: a shape, and where it begins in each of these arrays
+# struct matrix_place of csrc/matrices.h: a shape, and where it begins in each of these arrays
 PLACE = np.dtype([(n, np.int64) for n in ("rows", "columns", "gradient", "error", "left", "right")])
 
 
@@ -55,7 +55,7 @@ class Matrices:
 class Products:
     """Gradients that are there only as the products of thin matrices, left times right.
 
-    start: where, in all gradients of a model, those of the matrices begin
+    start: where, in all gradients of a model, those begin from which the matrices count
     """
 
     start: int

@@ -86,7 +86,8 @@ class MomentumSGD:
 
     def _weight_decays(self, products: Products) -> np.ndarray:
         """Of each of its matrices."""
-        return np.array([self._segment_around(*b).weight_decay for b in products.bounds()])
+        decays = [self._segment_around(*bounds).weight_decay for bounds in products.bounds()]
+        return np.array(decays, np.float64)
 
     def _segment_around(self, start: int, stop: int) -> Segment:
         for segment in self.segments:

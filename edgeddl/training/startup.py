@@ -195,7 +195,7 @@ def _make_bucket_sum(config: TrainConfig, arena: Arena) -> BucketSum:
 def _products(
     config: TrainConfig, communicator: Communicator, bucket_sum: BucketSum
 ) -> list[Products]:
-    """Those that the optimizer computes for itself; a plain communicator leaves it none."""
+    """Those that the optimizer computes for itself: of buckets, which a naive reducer has not."""
     sums_buckets = communicator.size > 1 and config.communicator == "bucketed"
     return bucket_sum.leave_products() if isinstance(bucket_sum, PowerSGD) and sums_buckets else []
 

@@ -46,7 +46,8 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
 
 /* 3 x 3 windows with stride 1 or 2 and 5 x 5 windows with stride 1, by Winograd's algorithm. */
 int winograd_fits(const conv *shape);
-long winograd_products(const conv *shape); /* for each pair of an input and an output channel */
+/* For each pair of an input and an output channel; those of gx may be more. */
+long winograd_products(const conv *shape, int of_x);
 int winograd_forward(const conv *shape, const float *x, prologue before, const float *W,
                      const float *bias, float *y);
 int winograd_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,

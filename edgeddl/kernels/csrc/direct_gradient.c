@@ -95,8 +95,8 @@ static void add_up(const job *j, int parts)
         }
 }
 
-/* Whole rows, before they are summed panel by panel: of a panel's rows the processor does not foresee
- * the next. */
+/* Whole rows, before they are summed panel by panel: of a panel's rows the processor does not
+ * foresee the next. */
 static void clear_rows(void *context, int part, int parts)
 {
     const job *j = context;

@@ -37,7 +37,8 @@ typedef struct {
     const float *lefts, *rights;
 } products_job;
 
-static rule make_rule(float *parameters, float *velocity, double rate, double momentum, int nesterov)
+static rule make_rule(float *parameters, float *velocity, double rate, double momentum,
+                      int nesterov)
 {
     return (rule){parameters, velocity, nesterov ? (float)rate : 0,
                   (float)(nesterov ? rate * momentum : rate), (float)momentum};
@@ -85,7 +86,8 @@ EXPORT int edgeddl_momentum_sgd(const segment *segments, long count, float *para
 }
 
 /* Some columns of a row of left right. */
-ALWAYS_INLINE vec product(const float *left, const float *right, long columns, long rank, long count)
+ALWAYS_INLINE vec product(const float *left, const float *right, long columns, long rank,
+                          long count)
 {
     vec sum = {0};
     for (long k = 0; k < rank; k++)

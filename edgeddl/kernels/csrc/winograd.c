@@ -30,6 +30,7 @@ typedef struct {
 struct forward {
     const weights *w;
     kind kind;
+    long taps;
     images x;
     const reading *in;
     const writing *out;
@@ -50,11 +51,6 @@ struct forward {
 static int plane_count(const forward *job) { return job->in->points * job->in->points; }
 
 static long panel_count(const forward *job) { return ceil_div(job->k, PANEL_COLUMNS); }
-
-static long window_taps(const forward *job)
-{
-    return job->kind == FIVE ? TAPS_5 * TAPS_5 : TAPS * TAPS;
-}
 
 ALWAYS_INLINE void transform_packed(const float *packed, long rows, one_way transform,
                                     const int taps, planes U)
@@ -78,13 +74,12 @@ static void transform_weights(const forward *job, long first, long rows, long co
                               float *packed, planes U)
 {
     const weights *w = job->w;
-    const long taps = window_taps(job);
-    for (long tap = 0; tap < taps; tap++)
-        pack_weights(w, w->turned ? taps - 1 - tap : tap, first, rows, column,
+    for (long tap = 0; tap < job->taps; tap++)
+        pack_weights(w, w->turned ? job->taps - 1 - tap : tap, first, rows, column,
                      PANEL_COLUMNS, packed + tap * rows * PANEL_COLUMNS);
     if (job->kind == THREE)
         transform_packed(packed, rows, weights_one_way, TAPS, U);
-    else if (job->kind == THREE_BY_TWO)
+    else if (job->kind == THREE_STRIDE_2)
         transform_packed(packed, rows, weights_one_way_2, TAPS, U);
     else
         transform_packed(packed, rows, weights_one_way_5, TAPS_5, U);
@@ -255,7 +250,7 @@ static void compute_own_tiles(void *context, int part, int parts)
 static long block_tiles(const forward *job)
 {
     if (!job->own_tiles)
-        return min_long(job->tiles.count, job->kind == THREE_BY_TWO ? 64 : 128);
+        return min_long(job->tiles.count, job->kind == THREE_STRIDE_2 ? 64 : 128);
     const long floats = plane_count(job) * (job->x.c + PANEL_COLUMNS);
     const long fit = L2_BYTES / 3 / (long)sizeof(float) / floats;
     return min_long(max_long(fit, 2 * TILE_ROWS), 48);
@@ -274,7 +269,7 @@ static int convolve(forward *job)
     job->M = make_planes(NULL, count, job->most, PANEL_COLUMNS, 0);
     job->U = make_planes(NULL, PLANES, job->depth, PANEL_COLUMNS, WEIGHT_PADDING);
     const long inputs = planes_floats(&job->V, c), all_weights = planes_floats(&job->U, job->k);
-    const long packed = window_taps(job) * PANEL_COLUMNS * job->depth;
+    const long packed = job->taps * PANEL_COLUMNS * job->depth;
     const long own = packed + job->M.panel + (keep ? inputs : job->U.panel);
     const long shared = round_up(keep ? all_weights : inputs, PADDING);
     const long nothing = round_up(c, PADDING);
@@ -296,9 +291,11 @@ static int convolve(forward *job)
     return finite ? DONE : NOT_FINITE;
 }
 
-static grid output_tiles(const conv *s)
+/* Those of y or, of_x, of gx. */
+static grid result_tiles(const conv *s, int of_x)
 {
-    return tile_grid(s->n, s->out_h, s->out_w, tile_outputs(s));
+    return of_x ? tile_grid(s->n, s->h, s->w, into_gx[kind_of(s)].size)
+                : tile_grid(s->n, s->out_h, s->out_w, into_y[kind_of(s)].size);
 }
 
 int winograd_fits(const conv *s)
@@ -307,12 +304,12 @@ int winograd_fits(const conv *s)
     const int stride_1 = s->sy == 1 && s->sx == 1 && s->ph < s->kh && s->pw < s->kw;
     const int stride_2 = s->sy == 2 && s->sx == 2 && s->ph == 1 && s->pw == 1 && s->kh == TAPS;
     return window && (stride_1 || stride_2) && s->dy == 1 && s->dx == 1 && s->groups == 1 &&
-           s->c >= 8 && s->k >= 8 && output_tiles(s).count >= FEWEST_TILES;
+           s->c >= 8 && s->k >= 8 && result_tiles(s, 0).count >= FEWEST_TILES;
 }
 
-long winograd_products(const conv *s)
+long winograd_products(const conv *s, int of_x)
 {
-    return output_tiles(s).count * (kind_of(s) == THREE_BY_TWO ? PLANES_2 : PLANES);
+    return result_tiles(s, of_x).count * (kind_of(s) == THREE_STRIDE_2 ? PLANES_2 : PLANES);
 }
 
 int winograd_forward(const conv *s, const float *x, prologue before, const float *W,
@@ -320,12 +317,12 @@ int winograd_forward(const conv *s, const float *x, prologue before, const float
 {
     const weights w = {W, s->c, s->k, s->k, 0};
     forward job = {
-        .w = &w, .kind = kind_of(s),
+        .w = &w, .kind = kind_of(s), .taps = s->kh * s->kw,
         .x = {.x = x, .h = s->h, .w = s->w, .c = s->c, .top = s->ph, .left = s->pw,
               .before = before},
         .in = &read_x[kind_of(s)], .out = &into_y[kind_of(s)],
         .y = y, .h = s->out_h, .width = s->out_w, .k = s->k, .bias = bias,
-        .tiles = output_tiles(s),
+        .tiles = result_tiles(s, 0),
     };
     return convolve(&job);
 }
@@ -334,13 +331,12 @@ int winograd_input_gradient(const conv *s, const float *gy, const float *W, cons
                             float *gx)
 {
     const weights w = {W, s->c, s->k, s->k, 1};
-    const writing *out = &into_gx[kind_of(s)];
     forward job = {
-        .w = &w, .kind = kind_of(s),
+        .w = &w, .kind = kind_of(s), .taps = s->kh * s->kw,
         .x = {.x = gy, .h = s->out_h, .w = s->out_w, .c = s->k},
-        .in = &read_turned_gy[kind_of(s)], .out = out,
+        .in = &read_turned_gy[kind_of(s)], .out = &into_gx[kind_of(s)],
         .y = gx, .h = s->h, .width = s->w, .k = s->c, .plus = plus,
-        .tiles = tile_grid(s->n, s->h, s->w, out->size),
+        .tiles = result_tiles(s, 1),
     };
     if (s->sy == 1)
         job.x.top = s->kh - 1 - s->ph, job.x.left = s->kw - 1 - s->pw;

@@ -2,9 +2,9 @@
  *
  * Inputs and gradients of the outputs are transformed to V, planes of [tiles][c], and Y, planes of
  * [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives for each of the 36
- * planes of the weights, [c][k], is transformed to gradients of a window chunk by chunk. As the last step
- * is linear, it is done for each block of tiles, and sums over all tiles need only the room of the
- * gradient itself.
+ * planes of the weights, [c][k], is transformed to gradients of a window chunk by chunk. As the last
+ * step is linear, it is done for each block of tiles, and sums over all tiles need only the room of
+ * the gradient itself.
  *
  * With few channels each thread sums over tiles of its own, and the sums are added up in the end.
  * With many channels threads transform a block of tiles together, then each computes some chunks.
@@ -41,8 +41,8 @@ static int plane_count(const gradient *job)
 static long gradient_floats(const conv *s) { return s->kh * s->kw * s->c * s->k; }
 
 /* Gradients of taps x taps from the sums of 36 planes; tells whether they are finite. */
-ALWAYS_INLINE vec write_taps(const conv *shape, planes sums, long c, long rows, long k, long columns,
-                             float *gW, int add, one_way transform, const int taps)
+ALWAYS_INLINE vec write_taps(const conv *shape, planes sums, long c, long rows, long k,
+                             long columns, float *gW, int add, one_way transform, const int taps)
 {
     vec finite = {0};
     for (long row = 0; row < rows; row++)
@@ -70,7 +70,7 @@ static vec write_chunk(const conv *s, planes sums, long c, long rows, long k, lo
 {
     if (kind_of(s) == THREE)
         return write_taps(s, sums, c, rows, k, columns, gW, add, weight_gradient_one_way, TAPS);
-    if (kind_of(s) == THREE_BY_TWO)
+    if (kind_of(s) == THREE_STRIDE_2)
         return write_taps(s, sums, c, rows, k, columns, gW, add, weight_gradient_one_way_2, TAPS);
     return write_taps(s, sums, c, rows, k, columns, gW, add, weight_gradient_one_way_5, TAPS_5);
 }
@@ -188,7 +188,7 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
     gradient job = {
         .shape = shape, .gW = gW, .finite = 1,
         .read_x = &read_x[kind_of(shape)], .read_gy = &read_gy[kind_of(shape)],
-        .tiles = tile_grid(shape->n, shape->out_h, shape->out_w, tile_outputs(shape)),
+        .tiles = tile_grid(shape->n, shape->out_h, shape->out_w, read_gy[kind_of(shape)].step),
     };
     const int count = plane_count(&job);
     const int private = c * k <= LARGEST_PRIVATE;

@@ -90,15 +90,12 @@ typedef struct {
 } reading;
 
 /* What there are tiles for. */
-typedef enum { THREE, THREE_BY_TWO, FIVE, KINDS } kind; /* 3 x 3; with stride 2; 5 x 5 */
+typedef enum { THREE, THREE_STRIDE_2, FIVE, KINDS } kind; /* windows of 3 x 3, 5 x 5 pixels */
 
 static inline kind kind_of(const conv *s)
 {
-    return s->kh == TAPS_5 ? FIVE : s->sy == 2 ? THREE_BY_TWO : THREE;
+    return s->kh == TAPS_5 ? FIVE : s->sy == 2 ? THREE_STRIDE_2 : THREE;
 }
-
-/* The outputs of a tile, one way. */
-static inline int tile_outputs(const conv *s) { return kind_of(s) == FIVE ? OUTPUTS_5 : OUTPUTS; }
 
 /* By kind: x, for the forward pass and the gradient of weights; gy, for the gradient of weights;
  * gy, for that of x. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "convolution.h"
+#include "matrices.h"
 
 int edgeddl_convolution_forward(const conv *, const float *x, const float *scale,
                                 const float *shift, const float *W, const float *bias, float *y);
@@ -35,9 +36,10 @@ typedef struct {
 } segment;
 int edgeddl_momentum_sgd(const segment *, long count, float *parameters, const float *gradients,
                          float *velocity, double rate, double momentum, int nesterov);
-typedef struct {
-    long rows, columns, gradient, error, left, right;
-} matrix_place;
+int edgeddl_momentum_sgd_of_products(const matrix_place *, const double *decays, long count,
+                                     long rank, const float *lefts, const float *rights,
+                                     float *parameters, float *velocity, double rate,
+                                     double momentum, int nesterov);
 int edgeddl_low_rank_left(const matrix_place *, long count, long rank, float *errors,
                           const float *gradients, float *told, float *factors, float *lefts);
 int edgeddl_low_rank_right(const matrix_place *, long count, long rank, float *errors, float *lefts,
@@ -189,6 +191,24 @@ static void check_optimizer(long count)
     free(p), free(g), free(v), free(exact);
 }
 
+static void check_optimizer_of_products(long rows, long columns, long rank)
+{
+    const long size = rows * columns;
+    float *left = random_numbers(rows * rank, 1), *right = random_numbers(rank * columns, 2);
+    float *p = random_numbers(size, 3), *v = random_numbers(size, 4);
+    double *exact = calloc((size_t)size, sizeof *exact), decay = 0.01;
+    for (long i = 0; i < size; i++) {
+        double gradient = 0;
+        for (long k = 0; k < rank; k++)
+            gradient += (double)left[i / columns * rank + k] * right[k * columns + i % columns];
+        exact[i] = p[i] - 0.1 * (0.9 * v[i] + gradient + decay * p[i]);
+    }
+    const matrix_place place = {.rows = rows, .columns = columns};
+    edgeddl_momentum_sgd_of_products(&place, &decay, 1, rank, left, right, p, v, 0.1, 0.9, 0);
+    compare("step by products", &(conv){.n = rows, .c = columns, .k = rank}, p, exact, size);
+    free(left), free(right), free(p), free(v), free(exact);
+}
+
 static void check_orthonormal(const float *left, const conv *s)
 {
     const long rank = s->k;
@@ -250,6 +270,10 @@ static void *check_everything(void *nothing)
     s.n = 2, s.h = 9, s.w = 20, s.c = 3, s.k = 33, s.groups = 1, s.kh = 5;
     check_convolution(s);
     s = same;
+    s.n = 2, s.h = 13, s.w = 10, s.c = 17, s.k = 30, s.groups = 1;
+    s.kh = s.kw = 5, s.ph = s.pw = 2;
+    check_convolution(s);
+    s = same;
     s.n = 2, s.h = 9, s.w = 20, s.c = 12, s.k = 18, s.groups = 3, s.dy = 2;
     check_convolution(s);
     s.dy = 1, s.c = s.k = s.groups = 19;
@@ -259,6 +283,7 @@ static void *check_everything(void *nothing)
     check_normalization_gradients(1000, 35);
     check_normalization_gradients(3, 1);
     check_optimizer(70001);
+    check_optimizer_of_products(50, 67, 4);
     check_low_rank(50, 67, 4);
     check_low_rank(7, 35, 6);
     return nothing;

@@ -63,6 +63,7 @@ BIASED = [
     Layer((2, 3, 5, 5), 4, Window(3, 3)),
     Layer((2, 17, 9, 9), 18, SAME),
     Layer((2, 130, 8, 9), 135, SAME),
+    Layer((2, 17, 9, 9), 18, Window(5, 5, ph=2, pw=2)),
     Layer((2, 17, 9, 9), 17, SAME, 17),
     Layer((2, 6, 9, 9), 4, Window(3, 3, 2, 2), 2),
 ]
@@ -119,6 +120,7 @@ STRIDES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 ALGORITHMS = [
     Layer((3, 5, 7, 6), 4, Window(3, 3, 2, 1, 1, 0)),
     Layer((3, 9, 7, 6), 11, SAME),
+    Layer((3, 9, 7, 6), 11, Window(5, 5, ph=2, pw=2)),
     Layer((3, 9, 7, 6), 9, SAME, 9),
     Layer((3, 6, 7, 6), 4, SAME, 2),
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.kernels.matrices import Matrices, Products
 from edgeddl.kernels.moments import Running
 from edgeddl.kernels.segments import SEGMENT
 from edgeddl.kernels.window import Window
@@ -27,6 +29,7 @@ by_bad = pytest.mark.parametrize("bad", BAD)
 LAYERS = [
     Layer((2, 9, 13, 14), 10, SAME),
     Layer((1, 130, 9, 13), 140, SAME),
+    Layer((2, 9, 13, 14), 10, Window(5, 5, ph=2, pw=2)),
     Layer((2, 5, 13, 14), 6, Window(3, 3, 2, 2, 1, 1)),
     Layer((2, 6, 13, 14), 4, Window(3, 3, ph=1, pw=1, dy=2, dx=2), 2),
     Layer((2, 9, 13, 14), 9, SAME, 9),
@@ -174,6 +177,22 @@ def test_a_bad_gradient_goes_to_the_largest_pixel_alone(implementation: Implemen
         expected = np.zeros_like(x)
         expected[:, :, 1::2, 1::2] = gy
         np.testing.assert_array_equal(gx, expected)
+
+
+@by_bad
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_momentum_sgd_of_products(native: Implementation, weight_decay: float, bad: str) -> None:
+    m = Matrices(2, 40, [(0, 4, 10)])
+    lefts, rights, arrays = random((8,), 1), random((20,), 2), random((2, 40), 0)
+    lefts[3], rights[7], arrays[0, 25], arrays[1, 36] = np.resize(BAD[bad], 4)
+    expected, decays = arrays.copy(), np.array([weight_decay])
+    products = Products(0, m, lefts, rights)
+    for (p, v), update in (
+        (arrays, kernels.momentum_sgd_of_products),
+        (expected, partial(by_reference, kernels.momentum_sgd_of_products)),
+    ):
+        update(p, products, v, decays, 0.1, 0.9, True)
+    np.testing.assert_array_equal(kinds(arrays), kinds(expected))
 
 
 @by_bad

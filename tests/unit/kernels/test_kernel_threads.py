@@ -33,6 +33,8 @@ LAYERS = [
     Layer((5, 24, 20, 20), 33, SAME),
     Layer((3, 130, 12, 12), 140, SAME),
     Layer((4, 24, 21, 20), 33, Window(3, 3, 2, 2, 1, 1)),
+    Layer((3, 24, 13, 12), 33, Window(5, 5, ph=2, pw=2)),
+    Layer((2, 130, 9, 9), 140, Window(5, 5, ph=2, pw=2)),
     Layer((2, 200, 8, 8), 300, Window(1, 1)),
     Layer((3, 33, 21, 20), 33, SAME, 33),
     Layer((3, 24, 15, 15), 36, Window(3, 3, ph=2, pw=2, dy=2, dx=2), 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import FullPrecisionSum
+from edgeddl.comm.compression import BucketSum, FullPrecisionSum, HalfPrecisionSum
+from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.comm.reducer import LANES
 from edgeddl.errors import DivergenceError
 from edgeddl.training import runner
@@ -27,19 +29,23 @@ OPTIONS: dict[str, Any] = {"model": "resnet9", "limit_train": 20, "limit_test": 
 @pytest.fixture
 def slow_first_bucket(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Sums of the bucket that may be late take so long that the next step has begun by then."""
-    sum_bucket, ended = FullPrecisionSum.__call__, []
+    ended: list[float] = []
 
-    def slowly(
-        self: FullPrecisionSum, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
-    ) -> int:
-        if bucket.start == 0:
-            time.sleep(0.1)
-        sent = sum_bucket(self, communicator, bucket, gradients)
-        if bucket.start == 0:
-            ended.append(time.perf_counter())
-        return sent
+    def slowed(sum_bucket: Callable[..., int]) -> Callable[..., int]:
+        def slowly(
+            self: BucketSum, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
+        ) -> int:
+            if bucket.start == 0:
+                time.sleep(0.1)
+            sent = sum_bucket(self, communicator, bucket, gradients)
+            if bucket.start == 0:
+                ended.append(time.perf_counter())
+            return sent
 
-    monkeypatch.setattr(FullPrecisionSum, "__call__", slowly)
+        return slowly
+
+    for kind in (FullPrecisionSum, HalfPrecisionSum, PowerSGD):
+        monkeypatch.setattr(kind, "__call__", slowed(kind.__call__))
     return ended
 
 
@@ -57,7 +63,7 @@ def last_parameters(run_dir: Path) -> np.ndarray:
         {"accumulation": 2},
         {"balance": (0.1, 9.0)},  # a rank has no images in some steps
         {"compression": "fp16"},
-        {"compression": "powersgd", "bucket_mib": 1},
+        {"compression": "powersgd", "bucket_mib": 12},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -70,6 +76,7 @@ def test_late_gradients_make_the_same_run_bit_for_bit(
     late = train(tmp_path / "late", 2, **OPTIONS | options)
     monkeypatch.setattr(runner, "_late_bucket", lambda run: None)
     prompt = train(tmp_path / "prompt", 2, **OPTIONS | options)
+    assert slow_first_bucket
     assert late["step_losses"] == prompt["step_losses"]
     assert late["final_accuracy"] == prompt["final_accuracy"]
     np.testing.assert_array_equal(

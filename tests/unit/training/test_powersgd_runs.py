@@ -41,6 +41,16 @@ def test_bucketed_equals_naive_bit_for_bit(tmp_path: Path, options: dict[str, An
     naive = train(tmp_path / "n", 3, communicator="naive", **options, **POWERSGD)
     bucketed = train(tmp_path / "b", 3, **options, **POWERSGD)
     assert bucketed["step_losses"] == naive["step_losses"]
+    one, other = latest_arrays(tmp_path / "n"), latest_arrays(tmp_path / "b")
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_products_are_left_to_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("a product was written to memory")
+
+    monkeypatch.setattr("edgeddl.comm.powersgd.low_rank_product", refuse)
+    train(tmp_path, 2, **POWERSGD)
 
 
 @pytest.mark.parametrize("model", ["tests.models:TinyNet", NORMALISED])
