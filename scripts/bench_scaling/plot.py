@@ -32,7 +32,7 @@ def plot_stem(rows: Sequence[Row], path: Path) -> None:
         speed.set_title(f"batch {batch} a node")
     panels[0][0].set_ylabel("images a second")
     panels[1][0].set_ylabel("efficiency")
-    panels[0][0].legend(fontsize=8)
+    max(panels[0], key=lambda panel: len(panel.lines)).legend(fontsize=8)  # all systems
     figure.suptitle(f"Training ResNet-18, {rows[0].case.stem} stem")
     figure.savefig(path, dpi=130)
 
