@@ -32,7 +32,10 @@ def plot_stem(rows: Sequence[Row], path: Path) -> None:
         speed.set_title(f"batch {batch} a node")
     panels[0][0].set_ylabel("images a second")
     panels[1][0].set_ylabel("efficiency")
-    max(panels[0], key=lambda panel: len(panel.lines)).legend(fontsize=8)  # all systems
+    fullest = max(panels[0], key=lambda panel: len(panel.lines))  # has all systems
+    figure.legend(
+        *fullest.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9
+    )
     figure.suptitle(f"Training ResNet-18, {rows[0].case.stem} stem")
     figure.savefig(path, dpi=130)
 
