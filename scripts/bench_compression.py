@@ -4,7 +4,8 @@
 
 Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
 nowhere: what is left is what the communication thread converts and multiplies. Adding up is part of
-the all-reduce, whatever travels, and PowerSGD's last product part of the update. A compression pays on links slower than the break-even.
+the all-reduce, whatever travels, and PowerSGD's last product part of the update. A compression pays
+on links slower than the break-even.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class BucketSum(Protocol):
         """Replace the bucket's flat float32 gradients by their sum, or what stands for it.
 
         It has the same bits on every rank. Where PowerSGD leaves products to the optimizer, these
-        stand for it, and the gradients stay what they are. Returns the bytes this rank sent, counted as those of
-        bandwidth-optimal collectives.
+        stand for it, and the gradients stay what they are. Returns the bytes this rank sent,
+        counted as those of bandwidth-optimal collectives.
         """
 
     def payloads(self, bucket: Bucket) -> list[int]:
