@@ -21,6 +21,7 @@ from edgeddl.training import runner
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import StepClock
 from edgeddl.training.late_update import LateUpdate
+from edgeddl.training.startup import PreparedRun
 from tests.unit.training.training_runs import train
 
 OPTIONS: dict[str, Any] = {"model": "resnet9", "limit_train": 20, "limit_test": 10, "batch_size": 4}
@@ -73,7 +74,15 @@ def test_late_gradients_make_the_same_run_bit_for_bit(
     slow_first_bucket: list[float],
     options: dict[str, Any],
 ) -> None:
+    chosen: list[Bucket | None] = []
+
+    def noting(run: PreparedRun, choose: Callable[..., Bucket | None] = runner._late_bucket) -> Any:
+        chosen.append(choose(run))
+        return chosen[-1]
+
+    monkeypatch.setattr(runner, "_late_bucket", noting)
     late = train(tmp_path / "late", 2, **OPTIONS | options)
+    assert [bucket and bucket.start for bucket in chosen] == [0, 0]  # which is slow
     monkeypatch.setattr(runner, "_late_bucket", lambda run: None)
     prompt = train(tmp_path / "prompt", 2, **OPTIONS | options)
     assert slow_first_bucket
