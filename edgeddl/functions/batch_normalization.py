@@ -12,7 +12,7 @@ from typing import Any
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
 from edgeddl.functions.node import Array, Node, array_of, foreign, left_to_chainer, stock
-from edgeddl.kernels.moments import Running
+from edgeddl.kernels.moments import Moments, Running
 
 Axis = int | tuple[int, ...] | None
 
@@ -42,19 +42,18 @@ class BatchNormalization(Node):
         eps: float,
         *,
         relu: bool = False,
-        statistics: tuple[Array, Array] | None = None,
+        moments: Moments | None = None,
         running: Running | None = None,
     ) -> None:
         super().__init__()
-        self.eps, self.relu, self.statistics, self.running = eps, relu, statistics, running
-        self.fixed = statistics is not None
+        self.eps, self.relu, self.moments, self.running = eps, relu, moments, running
+        self.fixed = moments is not None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_inputs(tuple(range(len(inputs))))
         self.needs_output = len(inputs) == 4
-        if self.statistics is None:
-            self.statistics = kernels.batch_normalization_statistics(inputs[0], self.running)
-        return (self._normalize(*inputs),)
+        y, self.moments = self._normalize(*inputs, running=self.running)
+        return (y,)
 
     def _normalize(
         self,
@@ -64,10 +63,10 @@ class BatchNormalization(Node):
         residual: Array | None = None,
         *,
         in_place: bool = False,
-    ) -> Array:
-        assert self.statistics is not None
-        return kernels.batch_normalization_inference(
-            x, gamma, beta, *self.statistics, self.eps, self.relu, residual, in_place
+        running: Running | None = None,
+    ) -> tuple[Array, Moments]:
+        return kernels.batch_normalization_forward(
+            x, gamma, beta, self.moments, self.eps, self.relu, residual, in_place, running
         )
 
     def leaves(self, index: int, arrays: tuple[Array, ...]) -> bool:
@@ -95,10 +94,10 @@ class BatchNormalization(Node):
         """y; of a residual that has to be computed for it nothing is left: it is needed later."""
         x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
         if len(self.inputs) == 3:
-            return self._normalize(x, gamma, beta)
+            return self._normalize(x, gamma, beta)[0]
         kept = self.inputs[3].data
         residual = self.sources[3]._recompute() if kept is None else kept
-        return self._normalize(x, gamma, beta, residual, in_place=kept is None)
+        return self._normalize(x, gamma, beta, residual, in_place=kept is None)[0]
 
     def _drop_output(self) -> None:
         """All functions that it went to are done: nobody needs again what was computed again."""
@@ -115,12 +114,12 @@ class BatchNormalization(Node):
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         x, gamma, beta = self.retained_input(0), self.retained_input(1), self.retained_input(2)
-        assert self.statistics is not None
+        assert self.moments is not None
         y = self.output_again() if self.needs_output else None
         out_gamma = self.view_for(1) if 1 in wanted else None
         out_beta = self.view_for(2) if 2 in wanted else None
         found = kernels.batch_normalization_backward(
-            *(x, gy, gamma, beta, *self.statistics, self.eps, self.relu),
+            *(x, gy, gamma, beta, self.moments, self.eps, self.relu),
             y=y,
             fixed=self.fixed,
             y_in_place=self._recomputed,
@@ -207,8 +206,8 @@ def fixed_batch_normalization(
     if left_to_chainer("fixed_batch_normalization", reason):
         y = stock.fixed_batch_normalization(x, gamma, beta, mean, var, eps=eps, axis=axis)
         return _stock_relu(y, relu, residual)
-    statistics = chainer.as_array(mean), chainer.as_array(var)
-    node = BatchNormalization(eps, relu=relu, statistics=statistics)
+    moments = Moments(chainer.as_array(mean), chainer.as_array(var))
+    node = BatchNormalization(eps, relu=relu, moments=moments)
     return node.apply(_inputs(x, gamma, beta, residual))[0]
 
 

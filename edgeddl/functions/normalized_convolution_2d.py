@@ -19,7 +19,7 @@ from edgeddl.functions.batch_normalization import (
 )
 from edgeddl.functions.convolution_2d import Convolution2D, convolution_2d
 from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, pair
-from edgeddl.kernels.moments import Running
+from edgeddl.kernels.moments import Moments, Running
 
 
 class NormalizedConvolution2D(Convolution2D):
@@ -32,24 +32,24 @@ class NormalizedConvolution2D(Convolution2D):
         self,
         eps: float,
         *geometry: Any,
-        statistics: tuple[Array, Array] | None = None,
+        moments: Moments | None = None,
         running: Running | None = None,
     ) -> None:
         super().__init__(*geometry)
-        self.eps, self.statistics, self.running = eps, statistics, running
-        self.fixed = statistics is not None
+        self.eps, self.moments, self.running = eps, moments, running
+        self.fixed = moments is not None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_inputs((0, 1, 2, 3))
         x, W, gamma, beta = inputs
-        if self.statistics is None:
-            self.statistics = kernels.batch_normalization_statistics(x, self.running)
-        self.before = kernels.batch_normalization_scale(gamma, beta, *self.statistics, self.eps)
+        self.before, self.moments = kernels.batch_normalization_prologue(
+            x, gamma, beta, self.moments, self.eps, self.running
+        )
         return (kernels.convolution_forward(x, W, None, self.window(W), self.groups, self.before),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         x, W, gamma, beta = self.retained()
-        assert self.statistics is not None
+        assert self.moments is not None
         window, groups, gW = self.window(W), self.groups, None
         if 1 in wanted:
             out = self.view_for(1)
@@ -61,7 +61,7 @@ class NormalizedConvolution2D(Convolution2D):
         out_beta = self.view_for(3) if 3 in wanted else None
         g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
         found = kernels.batch_normalization_backward(
-            *(x, g, gamma, beta, *self.statistics, self.eps, True),
+            *(x, g, gamma, beta, self.moments, self.eps, True),
             fixed=self.fixed,
             in_place=True,
             out_gamma=out_gamma,
@@ -125,7 +125,7 @@ def fixed_normalized_convolution_2d(
     if CHAINER_ASKED or reason:
         y = fixed_batch_normalization(x, gamma, beta, mean, var, eps, relu=True)
         return convolution_2d(y, W, None, stride, pad, dilate=dilate, groups=groups)
-    statistics = chainer.as_array(mean), chainer.as_array(var)
+    moments = Moments(chainer.as_array(mean), chainer.as_array(var))
     geometry = pair(stride), pair(pad), pair(dilate), groups
-    node = NormalizedConvolution2D(eps, *geometry, statistics=statistics)
+    node = NormalizedConvolution2D(eps, *geometry, moments=moments)
     return node.apply((x, W, gamma, beta))[0]

@@ -28,15 +28,13 @@ ALWAYS_INLINE vec normalized(const job *j, vec x, long c, long count)
 }
 
 /* The shift is that of the rounded scale: at x = mean, y is beta, however large the mean. */
-EXPORT int edgeddl_batch_normalization_scale(long channels, const float *gamma, const float *beta,
-                                             const float *mean, const float *var, double eps,
-                                             float *scale, float *shift)
+static void scale_and_shift(long channels, const float *gamma, const float *beta, const float *mean,
+                            const float *var, double eps, float *scale, float *shift)
 {
     for (long c = 0; c < channels; c++) {
         scale[c] = (float)(gamma[c] / sqrt(var[c] + eps));
         shift[c] = (float)(beta[c] - (double)mean[c] * scale[c]);
     }
-    return DONE;
 }
 
 /* ---- forward ---- */
@@ -99,6 +97,46 @@ static void join_moments(const matrix *m, const float *sums, double *total, floa
     }
 }
 
+/* Moving averages of the mean and of the unbiased variance. */
+static void update_running(const matrix *m, const float *mean, const float *var, double decay,
+                           float *running_mean, float *running_var)
+{
+    const double unbiased = (double)m->rows / (double)max_long(m->rows - 1, 1);
+    for (long c = 0; c < m->channels; c++) {
+        running_mean[c] = (float)(decay * running_mean[c] + (1 - decay) * mean[c]);
+        running_var[c] = (float)(decay * running_var[c] + (1 - decay) * unbiased * var[c]);
+    }
+}
+
+/* running_mean and running_var may be NULL, both. */
+static int find_moments(const matrix *m, const float *x, float *mean, float *var, double decay,
+                        float *running_mean, float *running_var)
+{
+    double *total = (double *)workspace((size_t)((4 + MOMENTS * m->blocks) * m->channels));
+    if (!total)
+        return OUT_OF_MEMORY;
+    job j = {.m = *m, .x = x, .sums = (float *)(total + 2 * m->channels)};
+    run_blocks(m, moments_part, &j);
+    join_moments(m, j.sums, total, mean, var);
+    if (running_mean)
+        update_running(m, mean, var, decay, running_mean, running_var);
+    return DONE;
+}
+
+/* Fixed statistics are given; others are those of x, and are written to mean and var. */
+EXPORT int edgeddl_batch_normalization_prologue(long rows, long channels, const float *x,
+                                                const float *gamma, const float *beta, float *mean,
+                                                float *var, double eps, int fixed, double decay,
+                                                float *running_mean, float *running_var,
+                                                float *scale, float *shift)
+{
+    const matrix m = matrix_of(rows, channels);
+    if (!fixed && find_moments(&m, x, mean, var, decay, running_mean, running_var) != DONE)
+        return OUT_OF_MEMORY;
+    scale_and_shift(channels, gamma, beta, mean, var, eps, scale, shift);
+    return DONE;
+}
+
 ALWAYS_INLINE void apply(const void *context, long i, long c, long count)
 {
     const job *j = context;
@@ -114,47 +152,24 @@ static void apply_part(void *context, int part, int parts)
     each_vector(&j.m, part, parts, apply, &j);
 }
 
-EXPORT int edgeddl_batch_normalization_inference(long rows, long channels, const float *x,
-                                                 const float *gamma, const float *beta,
-                                                 const float *mean, const float *var, double eps,
-                                                 int relu, const float *residual, float *y)
+/* Likewise. y may be the residual. */
+EXPORT int edgeddl_batch_normalization_forward(long rows, long channels, const float *x,
+                                               const float *gamma, const float *beta, float *mean,
+                                               float *var, double eps, int fixed, double decay,
+                                               float *running_mean, float *running_var, int relu,
+                                               const float *residual, float *y)
 {
+    const matrix m = matrix_of(rows, channels);
+    if (!fixed && find_moments(&m, x, mean, var, decay, running_mean, running_var) != DONE)
+        return OUT_OF_MEMORY;
     float *scale = workspace((size_t)(2 * channels));
     if (!scale)
         return OUT_OF_MEMORY;
     float *shift = scale + channels;
-    edgeddl_batch_normalization_scale(channels, gamma, beta, mean, var, eps, scale, shift);
-    job j = {.m = matrix_of(rows, channels), .kind = residual ? RESIDUAL : relu ? RELU : PLAIN,
-             .x = x, .residual = residual, .scale = scale, .shift = shift, .out = y};
-    run_blocks(&j.m, apply_part, &j);
-    return DONE;
-}
-
-/* Moving averages of the mean and of the unbiased variance. */
-static void update_running(const matrix *m, const float *mean, const float *var, double decay,
-                           float *running_mean, float *running_var)
-{
-    const double unbiased = (double)m->rows / (double)max_long(m->rows - 1, 1);
-    for (long c = 0; c < m->channels; c++) {
-        running_mean[c] = (float)(decay * running_mean[c] + (1 - decay) * mean[c]);
-        running_var[c] = (float)(decay * running_var[c] + (1 - decay) * unbiased * var[c]);
-    }
-}
-
-/* running_mean and running_var may be NULL, both. */
-EXPORT int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x,
-                                                  float *mean, float *var, double decay,
-                                                  float *running_mean, float *running_var)
-{
-    matrix m = matrix_of(rows, channels);
-    double *total = (double *)workspace((size_t)((4 + MOMENTS * m.blocks) * channels));
-    if (!total)
-        return OUT_OF_MEMORY;
-    job j = {.m = m, .x = x, .sums = (float *)(total + 2 * channels)};
-    run_blocks(&m, moments_part, &j);
-    join_moments(&m, j.sums, total, mean, var);
-    if (running_mean)
-        update_running(&m, mean, var, decay, running_mean, running_var);
+    scale_and_shift(channels, gamma, beta, mean, var, eps, scale, shift);
+    job j = {.m = m, .kind = residual ? RESIDUAL : relu ? RELU : PLAIN, .x = x,
+             .residual = residual, .scale = scale, .shift = shift, .out = y};
+    run_blocks(&m, apply_part, &j);
     return DONE;
 }
 
@@ -230,7 +245,7 @@ EXPORT int edgeddl_batch_normalization_backward(long rows, long channels, const 
         return OUT_OF_MEMORY;
     float *scale = (float *)(total + 2 * channels), *shift = scale + channels;
     float *to_x = shift + channels, *to_all = to_x + channels;
-    edgeddl_batch_normalization_scale(channels, gamma, beta, mean, var, eps, scale, shift);
+    scale_and_shift(channels, gamma, beta, mean, var, eps, scale, shift);
     job j = {.m = m, .kind = y ? RESIDUAL : relu ? RELU : PLAIN, .x = x, .y = y, .gy = gy,
              .mean = mean, .scale = scale, .shift = shift, .to_x = to_x, .to_all = to_all,
              .out = g, .sums = to_all + channels};

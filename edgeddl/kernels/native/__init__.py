@@ -26,9 +26,8 @@ from edgeddl.kernels.native.low_rank import (
 )
 from edgeddl.kernels.native.normalization import (
     batch_normalization_backward,
-    batch_normalization_inference,
-    batch_normalization_scale,
-    batch_normalization_statistics,
+    batch_normalization_forward,
+    batch_normalization_prologue,
 )
 from edgeddl.kernels.native.optimizer import momentum_sgd, momentum_sgd_of_products
 from edgeddl.kernels.native.pooling import (
@@ -46,9 +45,8 @@ __all__ = [
     "average_pooling_backward",
     "average_pooling_forward",
     "batch_normalization_backward",
-    "batch_normalization_inference",
-    "batch_normalization_scale",
-    "batch_normalization_statistics",
+    "batch_normalization_forward",
+    "batch_normalization_prologue",
     "channel_sums",
     "convolution_forward",
     "convolution_input_gradient",

@@ -23,9 +23,8 @@ def inverse_std(var: Array, eps: float) -> Array:
     return 1.0 / np.sqrt(var.astype(np.float64) + eps)
 
 
-def batch_normalization_statistics(x: Array, running: Running | None = None) -> Moments:
-    """The mean and biased variance of each channel over this batch."""
-    rows = as_rows(x)
+def _find_moments(rows: Array, running: Running | None) -> Moments:
+    """The mean and biased variance of each column; running statistics, if given, are updated."""
     moments = Moments(*_moments(rows))
     if running is not None:
         mean, var, decay = running
@@ -66,45 +65,58 @@ def _block_moments(rows: Array, scratch: Array) -> tuple[Array, Array]:
     return near + drift, np.maximum(squares, 0)
 
 
-def batch_normalization_scale(
-    gamma: Array, beta: Array, mean: Array, var: Array, eps: float
-) -> Prologue:
-    """The batch normalisation as x * scale + shift, by the same operations as in the C code.
+def batch_normalization_prologue(
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    moments: Moments | None,
+    eps: float,
+    running: Running | None,
+) -> tuple[Prologue, Moments]:
+    """The batch normalisation as x * scale + shift, and the moments."""
+    moments = moments or _find_moments(as_rows(x), running)
+    return _scale_and_shift(gamma, beta, moments, eps), moments
+
+
+def _scale_and_shift(gamma: Array, beta: Array, moments: Moments, eps: float) -> Prologue:
+    """By the same operations as in the C code.
 
     The shift is for the scale as rounded: so at x = mean, y is beta but for the last two roundings,
     however large the mean.
     """
+    mean, var = moments
     scale = (gamma / np.sqrt(var.astype(np.float64) + eps)).astype(np.float32)
     shift = beta - mean.astype(np.float64) * scale
     return Prologue(scale, shift.astype(np.float32))
 
 
-def batch_normalization_inference(
+def batch_normalization_forward(
     x: Array,
     gamma: Array,
     beta: Array,
-    mean: Array,
-    var: Array,
+    moments: Moments | None,
     eps: float,
-    relu: bool = False,
-    residual: Array | None = None,
-    in_place: bool = False,
-) -> Array:
+    relu: bool,
+    residual: Array | None,
+    in_place: bool,
+    running: Running | None,
+) -> tuple[Array, Moments]:
     """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual.
 
-    Nothing is done in place.
+    And the moments. Nothing is done in place.
     """
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
-    scale, shift = batch_normalization_scale(gamma, beta, mean, var, eps)
+    moments = moments or _find_moments(rows, running)
+    form = _scale_and_shift(gamma, beta, moments, eps)
     y = np.empty_like(rows)
     for block in row_blocks(rows):
-        part = _normalize(rows[block], scale, shift, out=y[block])
+        part = _normalize(rows[block], *form, out=y[block])
         if added is not None:
             part += added[block]
         if relu or added is not None:
             np.maximum(part, np.float32(0), out=part)
-    return from_rows(y, x.shape)
+    return from_rows(y, x.shape), moments
 
 
 def _normalize(rows: Array, scale: Array, shift: Array, out: Array) -> Array:
@@ -118,8 +130,7 @@ def batch_normalization_backward(
     gy: Array,
     gamma: Array,
     beta: Array,
-    mean: Array,
-    var: Array,
+    moments: Moments,
     eps: float,
     relu: bool,
     y: Array | None,
@@ -134,8 +145,9 @@ def batch_normalization_backward(
     g is the gradient of what was normalised, and of the residual. Nothing is done in place.
     """
     rows, g = as_rows(x), gy if y is None else relu_backward(y, gy)
-    forms = batch_normalization_scale(gamma, beta, mean, var, eps) if relu and y is None else None
-    blocks = partial(_gradient_blocks, rows, as_rows(g), forms)
+    mean, var = moments
+    form = _scale_and_shift(gamma, beta, moments, eps) if relu and y is None else None
+    blocks = partial(_gradient_blocks, rows, as_rows(g), form)
     sums = ggamma, gbeta = _sums(rows, blocks(), mean, var, eps)
     if fixed:  # x has no part in the statistics
         ggamma = gbeta = np.zeros_like(ggamma)

@@ -286,7 +286,7 @@ def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> 
     def fail(*arguments: Any) -> None:
         raise AssertionError("Chainer's function was asked for")
 
-    for name in ("convolution_forward", "batch_normalization_inference", "softmax_cross_entropy"):
+    for name in ("convolution_forward", "batch_normalization_forward", "softmax_cross_entropy"):
         monkeypatch.setattr(kernels, name, fail)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

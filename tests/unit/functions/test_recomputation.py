@@ -150,10 +150,10 @@ def test_an_output_is_computed_once_for_all_that_need_it(monkeypatch) -> None:
     y = functions.add(*(functions.convolution_2d(h, chainer.Parameter(W), pad=1) for _ in range(3)))
     del h
     calls = []
-    compute = kernels.batch_normalization_inference
+    compute = kernels.batch_normalization_forward
     monkeypatch.setattr(
         kernels,
-        "batch_normalization_inference",
+        "batch_normalization_forward",
         lambda *arguments: (calls.append(arguments), compute(*arguments))[1],
     )
     backpropagate(y, GY)
@@ -168,7 +168,7 @@ def test_outputs_that_somebody_holds_are_not_computed_again(monkeypatch) -> None
     def fail(*arguments: Any) -> None:
         raise AssertionError("it is still there")
 
-    monkeypatch.setattr(kernels, "batch_normalization_inference", fail)
+    monkeypatch.setattr(kernels, "batch_normalization_forward", fail)
     backpropagate(y, GY)
     assert h.array is not None
 

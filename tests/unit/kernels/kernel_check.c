@@ -18,13 +18,11 @@ int edgeddl_convolution_weight_gradient(const conv *, const float *x, const floa
                                         const float *shift, const float *gy, float *gW);
 int edgeddl_convolution_input_gradient(const conv *, const float *gy, const float *W,
                                        const float *plus, float *gx);
-int edgeddl_batch_normalization_statistics(long rows, long channels, const float *x, float *mean,
-                                           float *var, double decay, float *running_mean,
-                                           float *running_var);
-int edgeddl_batch_normalization_inference(long rows, long channels, const float *x,
-                                          const float *gamma, const float *beta, const float *mean,
-                                          const float *var, double eps, int relu,
-                                          const float *residual, float *y);
+int edgeddl_batch_normalization_forward(long rows, long channels, const float *x,
+                                        const float *gamma, const float *beta, float *mean,
+                                        float *var, double eps, int fixed, double decay,
+                                        float *running_mean, float *running_var, int relu,
+                                        const float *residual, float *y);
 int edgeddl_batch_normalization_backward(long rows, long channels, const float *x, const float *y,
                                          const float *gy, const float *gamma, const float *beta,
                                          const float *mean, const float *var, double eps, int relu,
@@ -142,9 +140,8 @@ static void check_normalization(long rows, long channels)
         exact[i] = fmax(gamma[c] * x_hat + beta[c] + residual[i], 0);
     }
     float *found_mean = found + size, *found_var = found_mean + channels;
-    edgeddl_batch_normalization_statistics(rows, channels, x, found_mean, found_var, 0, NULL, NULL);
-    edgeddl_batch_normalization_inference(rows, channels, x, gamma, beta, found_mean, found_var,
-                                          eps, 1, residual, found);
+    edgeddl_batch_normalization_forward(rows, channels, x, gamma, beta, found_mean, found_var, eps,
+                                        0, 0, NULL, NULL, 1, residual, found);
     const conv s = {.n = rows, .c = channels};
     compare("normalised", &s, found, exact, size);
     compare("mean and variance", &s, found_mean, mean, 2 * channels);

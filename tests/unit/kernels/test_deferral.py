@@ -12,7 +12,7 @@ from edgeddl import kernels
 from edgeddl.kernels import deferral
 from edgeddl.kernels.deferral import after, at_once, deferred, finish, put_off
 from edgeddl.kernels.layout import channels_last, kernel_order
-from edgeddl.kernels.moments import Running
+from edgeddl.kernels.moments import Moments, Running
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.layers import random
@@ -151,16 +151,17 @@ def normalisations() -> list[np.ndarray]:
     x, vectors = random((3, 5, 9, 9), 0), random((4, 10), 1)
     gamma, beta = vectors[0, ::2], vectors[1, ::2]
     running = Running(vectors[2, ::2], np.abs(vectors[3, ::2]), 0.9)
-    mean, var = kernels.batch_normalization_statistics(x, running)
-    kernels.batch_normalization_statistics(x, running)
-    y = kernels.batch_normalization_inference(x, gamma, beta, mean, var, 1e-5, True)
-    scale, shift = kernels.batch_normalization_scale(gamma, beta, *running[:2], 1e-5)
-    every_other = Prologue(scale[::2], shift[::2])
+    y, moments = kernels.batch_normalization_forward(
+        x, gamma, beta, None, 1e-5, relu=True, running=running
+    )
+    found, _ = kernels.batch_normalization_prologue(x, gamma, beta, None, 1e-5, running)
+    given, _ = kernels.batch_normalization_prologue(x, gamma, beta, Moments(*running[:2]), 1e-5)
+    every_other = Prologue(given.scale[::2], given.shift[::2])
     z = kernels.convolution_forward(
         y[:, ::2], random((4, 3, 1, 1), 2), None, Window(1, 1), 1, every_other
     )
-    found = kernels.batch_normalization_backward(x, y, gamma, beta, mean, var, 1e-5, True)
-    return [vectors, y, z, *(array for array in found if array is not None)]
+    gradients = kernels.batch_normalization_backward(x, y, gamma, beta, moments, 1e-5, True)
+    return [vectors, y, z, *found, *(array for array in gradients if array is not None)]
 
 
 def heads() -> list[np.ndarray]:
@@ -209,7 +210,7 @@ def test_new_memory_counts_and_a_view_that_is_given_does_not() -> None:
     views = np.empty((2, 3), np.float32)
     with deferred():
         kernels.batch_normalization_backward(
-            *(x, channels_last(gy), ones, ones, ones, ones**2, 1e-5, True),
+            *(x, channels_last(gy), ones, ones, Moments(ones, ones**2), 1e-5, True),
             y=x,
             out_gamma=views[0],
             out_beta=views[1],

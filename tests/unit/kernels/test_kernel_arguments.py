@@ -96,23 +96,27 @@ def input_gradient(gy: Any, W: Any, shape: Any) -> np.ndarray:
     return kernels.convolution_input_gradient(gy, W, shape, WINDOW)
 
 
-def statistics(x: Any, *running: Any) -> Moments:
-    return kernels.batch_normalization_statistics(x, Running(*running, 0.9) if running else None)
+def statistics(x: Any, *running: Any, **options: Any) -> tuple[np.ndarray, Moments]:
+    options["running"] = Running(*running, 0.9) if running else None
+    return kernels.batch_normalization_forward(x, GAMMA.copy(), GAMMA, None, 1e-5, **options)
 
 
-def normalized(x: Any = X, gamma: Any = GAMMA, var: Any = GAMMA, **options: Any) -> np.ndarray:
-    return kernels.batch_normalization_inference(x, gamma, GAMMA, GAMMA, var, 1e-5, **options)
+def normalized(
+    x: Any = X, gamma: Any = GAMMA, var: Any = GAMMA, **options: Any
+) -> tuple[np.ndarray, Moments]:
+    moments = Moments(GAMMA, var)
+    return kernels.batch_normalization_forward(x, gamma, GAMMA, moments, 1e-5, **options)
 
 
-def scale(gamma: Any = GAMMA, var: Any = GAMMA) -> Prologue:
-    return kernels.batch_normalization_scale(gamma, GAMMA, GAMMA, var, 1e-5)
+def prologue(gamma: Any = B[:4], moments: Any = None, running: Any = None) -> Prologue:
+    return kernels.batch_normalization_prologue(X, gamma, GAMMA, moments, 1e-5, running)[0]
 
 
 def normalization_gradients(
     x: Any = X, gy: Any = X, beta: Any = GAMMA, **options: Any
 ) -> NormalizationGradients:
-    vectors = (GAMMA, beta, GAMMA, GAMMA)
-    return kernels.batch_normalization_backward(x, gy, *vectors, 1e-5, **options)
+    known = (GAMMA, beta, Moments(GAMMA, GAMMA), 1e-5)
+    return kernels.batch_normalization_backward(x, gy, *known, **options)
 
 
 NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
@@ -123,12 +127,22 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     ("running_mean cannot be written", lambda: statistics(X, read_only(GAMMA), GAMMA.copy())),
     ("running_var cannot be written", lambda: statistics(X, GAMMA.copy(), read_only(GAMMA))),
     ("running_mean overlaps running_var", lambda: statistics(X, GAMMA, GAMMA)),
-    ("running_var overlaps x", lambda: statistics(X, GAMMA, X[0, 0, 0, :4])),
+    ("running_var overlaps x", lambda: statistics(X, GAMMA.copy(), X[0, 0, 0, :4])),
+    ("running_var overlaps beta", lambda: statistics(X, GAMMA.copy(), GAMMA)),
+    (
+        "running_mean overlaps residual",
+        lambda: statistics(X.copy(), X[0, 0, 0, :4], GAMMA.copy(), residual=X),
+    ),
+    (
+        "not updated by moments that are given",
+        lambda: normalized(running=Running(GAMMA.copy(), GAMMA.copy(), 0.9)),
+    ),
     (r"gamma must have the shape \(4\), not \(2,\)", lambda: normalized(gamma=GAMMA[:2])),
     ("var must have the shape", lambda: normalized(var=B)),
     ("x must have the shape", lambda: normalized(X[0])),
-    ("gamma must have the shape", lambda: scale(X[0])),
-    ("var must have the shape", lambda: scale(var=B)),
+    ("gamma must have the shape", lambda: prologue(X[0])),
+    ("running_mean overlaps beta", lambda: prologue(running=Running(GAMMA, X[0, 0, 0, :4], 0.9))),
+    ("var must have the shape", lambda: prologue(moments=Moments(GAMMA, B))),
     ("residual must have the shape", lambda: normalized(residual=X[:1])),
     (
         "residual cannot be written to",

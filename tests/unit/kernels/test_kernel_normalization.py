@@ -50,8 +50,19 @@ def forward(
     x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, **options: Any
 ) -> tuple[np.ndarray, Moments]:
     """y by the batch's own statistics, and these."""
-    moments = kernels.batch_normalization_statistics(x)
-    return kernels.batch_normalization_inference(x, gamma, beta, *moments, EPS, **options), moments
+    return kernels.batch_normalization_forward(x, gamma, beta, None, EPS, **options)
+
+
+def normalized(*given: Any, **options: Any) -> np.ndarray:
+    """y by given statistics."""
+    y, _ = kernels.batch_normalization_forward(*given, **options)
+    return y
+
+
+def moments_of(x: np.ndarray, running: Running | None = None) -> Moments:
+    ones = np.ones(x.shape[1], np.float32)
+    _, moments = kernels.batch_normalization_prologue(x, ones, ones, None, EPS, running)
+    return moments
 
 
 def exact_forward(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
@@ -122,7 +133,7 @@ def test_backward(shape: tuple[int, ...], relu: bool) -> None:
     """Where the ReLU gave 0 is found again from x: exactly there where y was 0."""
     x, gy, gamma, beta = make(shape)
     y, moments = forward(x, gamma, beta, relu=relu)
-    known = (gamma, beta, *moments, EPS)
+    known = (gamma, beta, moments, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, relu)
     g = np.where(y > 0, gy, np.float32(0)) if relu else gy
     assert_gradients(x, g, gamma, moments.var, found)
@@ -135,7 +146,7 @@ def test_backward_with_a_residual(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
     residual = make(shape, -0.25)[1]
     y, moments = forward(x, gamma, beta, residual=residual)
-    known = (gamma, beta, *moments, EPS)
+    known = (gamma, beta, moments, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, y=y)
     g = np.where(y > 0, gy, np.float32(0))
     assert_gradients(x, g, gamma, moments.var, found)
@@ -147,8 +158,8 @@ def test_backward_through_given_statistics(shape: tuple[int, ...]) -> None:
     """They do not depend on x: its gradient is that of a scale and a shift."""
     x, gy, gamma, beta = make(shape)
     mean, var = beta - 1, abs(gamma) + 1
-    known = (gamma, beta, mean, var, EPS)
-    y = kernels.batch_normalization_inference(x, *known, relu=True)
+    known = (gamma, beta, Moments(mean, var), EPS)
+    y = normalized(x, *known, relu=True)
     found = kernels.batch_normalization_backward(x, gy, *known, relu=True, fixed=True)
     g = np.where(y > 0, gy, 0).astype(np.float64)
     std = np.sqrt(wide(var, x) + EPS)
@@ -167,7 +178,7 @@ def test_backward_in_place_gives_the_same(
     x, gy, gamma, beta = make(shape)
     y, moments = forward(x, gamma, beta, relu=True)
     options: dict[str, Any] = {"relu": True, "fixed": fixed, "y": y if residual else None}
-    known = (gamma, beta, *moments, EPS)
+    known = (gamma, beta, moments, EPS)
     kept = gy.copy()
     expected = kernels.batch_normalization_backward(x, gy, *known, **options)
     np.testing.assert_array_equal(gy, kept)
@@ -181,7 +192,7 @@ def test_backward_in_place_gives_the_same(
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
-    known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    known = (gamma, beta, moments_of(x), EPS)
     outs = {"out_gamma": np.empty_like(gamma), "out_beta": np.empty_like(beta)}
     found = kernels.batch_normalization_backward(x, gy, *known, **outs)
     assert found.gamma is outs["out_gamma"] and found.beta is outs["out_beta"]
@@ -191,10 +202,10 @@ def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, .
 @pytest.mark.parametrize("shape", SHAPES)
 def test_inference_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
-    given = (x, gamma, beta, *kernels.batch_normalization_statistics(x), EPS, True)
-    expected = kernels.batch_normalization_inference(*given, residual)
+    given = (x, gamma, beta, moments_of(x), EPS, True)
+    expected = normalized(*given, residual)
     spent = channels_last(residual) if residual.ndim == 4 else residual
-    found = kernels.batch_normalization_inference(*given, spent, in_place=True)
+    found = normalized(*given, spent, in_place=True)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -202,10 +213,10 @@ def test_native_kernels_write_over_what_they_may(implementation: Implementation)
     if not implementation.is_native:
         pytest.skip("the reference does nothing in place")
     x, gy, gamma, beta = make((64, 5))
-    known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    known = (gamma, beta, moments_of(x), EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, in_place=True)
     assert np.shares_memory(found.x, gy)
-    y = kernels.batch_normalization_inference(x, *known, residual=gy, in_place=True)
+    y = normalized(x, *known, residual=gy, in_place=True)
     assert np.shares_memory(y, gy)
     found = kernels.batch_normalization_backward(x, x + 1, *known, y=y, y_in_place=True)
     assert found.residual is not None and np.shares_memory(found.residual, y)
@@ -220,9 +231,9 @@ def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
 
     x = make(shape)[0]
     running, stock = (Running(*make(shape)[2:], 0.75) for _ in range(2))
-    moments = kernels.batch_normalization_statistics(x)
+    moments = moments_of(x)
     for _ in range(2):
-        found = kernels.batch_normalization_statistics(x, running)
+        found = moments_of(x, running)
         F.batch_normalization(
             x, *moments, running_mean=stock.mean, running_var=stock.var, decay=stock.decay
         )
@@ -234,7 +245,7 @@ def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(3, 5, 2, 4), (7, 3)])
 def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
-    known = (gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
+    known = (gamma, beta, moments_of(x), EPS)
     found = kernels.batch_normalization_backward(x, gy, *known)
     arguments = [array.astype(np.float64) for array in (x, gamma, beta)]
     for argument, gradient in enumerate((found.x, found.gamma, found.beta)):
@@ -249,23 +260,37 @@ def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) ->
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fused_equals_one_after_the_other(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
-    given = (x, gamma, beta, *kernels.batch_normalization_statistics(x), EPS)
-    plain = kernels.batch_normalization_inference(*given)
-    rectified = kernels.batch_normalization_inference(*given, True)
+    given = (x, gamma, beta, moments_of(x), EPS)
+    plain = normalized(*given)
+    rectified = normalized(*given, True)
     np.testing.assert_array_equal(rectified, np.maximum(plain, 0))
-    total = kernels.batch_normalization_inference(*given, residual=residual)
+    total = normalized(*given, residual=residual)
     # a fused multiply-add has one rounding less
     np.testing.assert_allclose(total, np.maximum(plain + residual, 0), rtol=1e-5, atol=1e-5)
-    again = kernels.batch_normalization_inference(*given, True, residual)
+    again = normalized(*given, True, residual)
     np.testing.assert_array_equal(again, total)
 
 
 def test_inference_uses_the_given_statistics() -> None:
     x, _, gamma, beta = make((2, 3, 4, 4))
     mean, var = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
-    y = kernels.batch_normalization_inference(x, gamma, beta, mean, var, EPS)
+    y = normalized(x, gamma, beta, Moments(mean, var), EPS)
     scale = wide(gamma, x) / np.sqrt(wide(var, x) + EPS)
     np.testing.assert_allclose(y, scale * (x - wide(mean, x)) + wide(beta, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_moments_that_are_found_are_as_good_as_given(shape: tuple[int, ...]) -> None:
+    """By the same bits, forward and for a convolution; running statistics do not stay behind."""
+    x, residual, gamma, beta = make(shape)
+    found, of_prologue = (Running(*make(shape)[2:], 0.75) for _ in range(2))
+    y, moments = forward(x, gamma, beta, residual=residual, running=found)
+    known = (x, gamma, beta, moments, EPS)
+    np.testing.assert_array_equal(y, normalized(*known, residual=residual))
+    prologue, again = kernels.batch_normalization_prologue(x, gamma, beta, None, EPS, of_prologue)
+    np.testing.assert_array_equal(again, moments)
+    np.testing.assert_array_equal(prologue, kernels.batch_normalization_prologue(*known)[0])
+    np.testing.assert_array_equal(of_prologue[:2], found[:2])
 
 
 @pytest.mark.parametrize("order", [np.asarray, lambda a: np.repeat(a, 2)[::2]])
@@ -273,11 +298,12 @@ def test_inference_uses_the_given_statistics() -> None:
 def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> None:
     """A convolution that normalises what it reads then does as the normalisation itself."""
     x, _, gamma, beta = make((3, 17, 7, 5), offset)
-    given = [order(vector) for vector in (gamma, beta, *kernels.batch_normalization_statistics(x))]
-    found = kernels.batch_normalization_scale(*given, EPS)
-    expected = by_reference(kernels.batch_normalization_scale, *given, EPS)
+    vectors = map(order, (gamma, beta, *moments_of(x)))
+    given = (x, next(vectors), next(vectors), Moments(*vectors), EPS)
+    found, _ = kernels.batch_normalization_prologue(*given)
+    expected, _ = by_reference(kernels.batch_normalization_prologue, *given)
     np.testing.assert_array_equal(found, expected)
-    y = kernels.batch_normalization_inference(x, *given, EPS)
+    y = normalized(*given)
     np.testing.assert_allclose(
         x * wide(found.scale, x) + wide(found.shift, x), y, rtol=1e-5, atol=1e-6 * offset
     )
@@ -286,8 +312,8 @@ def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> N
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no rows: 0 / 0
 def test_an_empty_batch_can_be_inferred_and_has_no_gradient() -> None:
     x, gy, gamma, beta = (array[:0] if array.ndim > 1 else array for array in make((2, 3, 4, 4)))
-    known = (gamma, beta, beta, abs(gamma), EPS)
-    assert kernels.batch_normalization_inference(x, *known, True).shape == x.shape
+    known = (gamma, beta, Moments(beta, abs(gamma)), EPS)
+    assert normalized(x, *known, True).shape == x.shape
     found = kernels.batch_normalization_backward(x, gy, *known, True)
     assert not np.any([found.gamma, found.beta])
     assert found.x.shape == x.shape
@@ -319,9 +345,9 @@ def test_strides_do_not_matter(order, shape: tuple[int, ...]) -> None:
 def all_passes(x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
     """Everything that is computed, with a ReLU and with a residual."""
     y, moments = forward(x, gamma, beta, relu=True)
-    known = (gamma, beta, *moments, EPS)
+    known = (gamma, beta, moments, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, True)
-    z = kernels.batch_normalization_inference(x, *known, residual=gy)
+    z = normalized(x, *known, residual=gy)
     return (
         y,
         *moments,

@@ -116,11 +116,12 @@ def normalization_passes(
     x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray, relu: bool
 ) -> list[np.ndarray]:
     running = Running(np.zeros_like(gamma), np.ones_like(gamma), 0.9)
-    moments = kernels.batch_normalization_statistics(x, running)
-    known = (gamma, beta, *moments, EPS)
-    y = kernels.batch_normalization_inference(x, *known, relu)
+    y, moments = kernels.batch_normalization_forward(
+        x, gamma, beta, None, EPS, relu, running=running
+    )
+    known = (gamma, beta, moments, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, relu)
-    z = kernels.batch_normalization_inference(x, *known, residual=gy)
+    z, _ = kernels.batch_normalization_forward(x, *known, residual=gy)
     with_residual = kernels.batch_normalization_backward(x, gy, *known, y=z)
     assert with_residual.residual is not None
     return [y, *moments, *running[:2], *found[:3], z, *with_residual[:3], with_residual.residual]

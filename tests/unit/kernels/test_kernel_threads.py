@@ -45,9 +45,10 @@ def everything_else() -> list[np.ndarray]:
     x, gy = random((6, 40, 24, 24), 0), random((6, 40, 24, 24), 1)
     gamma, beta = random((2, 40), 2)
     running = Running(*random((2, 40), 5), 0.9)
-    moments = kernels.batch_normalization_statistics(x, running)
-    known = (gamma, beta, *moments, EPS)
-    y = kernels.batch_normalization_inference(x, *known, True)
+    y, moments = kernels.batch_normalization_forward(
+        x, gamma, beta, None, EPS, relu=True, running=running
+    )
+    known = (gamma, beta, moments, EPS)
     window = Window(3, 3, 2, 2, 1, 1)
     pooled = kernels.max_pooling_forward(x, window)
     flat = random((3, 100_001), 3)

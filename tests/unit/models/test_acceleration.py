@@ -86,8 +86,7 @@ MODELS = {
 COMMON = {
     "convolution_forward",
     "convolution_weight_gradient",
-    "batch_normalization_statistics",
-    "batch_normalization_inference",
+    "batch_normalization_forward",
     "batch_normalization_backward",
     "relu_forward",
     "relu_backward",
