@@ -99,8 +99,21 @@ def check_writable(name: str, out: np.ndarray, **inputs: np.ndarray) -> None:
     if not out.flags.writeable:
         raise KernelError(f"{name} cannot be written to: it is read-only")
     for other, array in inputs.items():
-        if np.may_share_memory(out, array):
+        if not _have_own_memory(out, array) and np.may_share_memory(out, array):
             raise KernelError(f"{name} overlaps {other} in memory: they must be apart")
+
+
+def _have_own_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether they are, or are views of, two arrays with memory of their own.
+
+    This is all there is to see of most arrays. NumPy's function lets other threads run, for which
+    the next kernel is a better time.
+    """
+    one = one if one.base is None else one.base
+    other = other if other.base is None else other.base
+    if one is other or not (type(one) is type(other) is np.ndarray):
+        return False
+    return one.flags.owndata and other.flags.owndata
 
 
 def check_flat(length: int, **arrays: np.ndarray) -> None:

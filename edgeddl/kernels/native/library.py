@@ -85,6 +85,7 @@ _TYPES: dict[str, Any] = {
     "d": ctypes.c_double,
     "c": ctypes.c_char,
 }
+_ARRAYS = "pvwo"
 
 
 class DeferrableFunction:
@@ -94,14 +95,22 @@ class DeferrableFunction:
         self.at_once = at_once
         self.later = later  # takes arguments that are converted already
         self._conversions = [_TYPES[letter].from_param for letter in arguments]
+        self._of_most = [
+            _NoBytes.from_buffer if letter in _ARRAYS else _TYPES[letter].from_param
+            for letter in arguments
+        ]
         self._results = [index for index, letter in enumerate(arguments) if letter in "wo"]
 
     def __call__(self, *arguments: Any) -> None:
         if not deferral.queue.open:
             self.at_once(*arguments)
             return
-        pairs = zip(self._conversions, arguments, strict=True)
-        converted = [convert(argument) for convert, argument in pairs]
+        try:  # no Python looks at an array, unless it is read-only or has gaps
+            pairs = zip(self._of_most, arguments, strict=True)
+            converted = [None if value is None else convert(value) for convert, value in pairs]
+        except TypeError:
+            pairs = zip(self._conversions, arguments, strict=True)
+            converted = [convert(value) for convert, value in pairs]
         new_bytes = 0
         for index in self._results:
             array = arguments[index]
