@@ -116,6 +116,13 @@ def _have_own_memory(one: np.ndarray, other: np.ndarray) -> bool:
     return one.flags.owndata and other.flags.owndata
 
 
+def check_vector(name: str, out: np.ndarray | None, c: int, **inputs: np.ndarray) -> None:
+    """A place, if given, for one number for each of c channels, apart from all that is read."""
+    if out is not None:
+        check_contiguous((c,), **{name: out})
+        check_writable(name, out, **inputs)
+
+
 def check_flat(length: int, **arrays: np.ndarray) -> None:
     """Contiguous float32 arrays with one axis of this length."""
     check_contiguous((length,), **arrays)

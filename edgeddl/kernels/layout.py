@@ -14,6 +14,7 @@ import numpy as np
 from edgeddl.kernels.deferral import finish
 
 Array = np.ndarray
+Shape4 = tuple[int, int, int, int]
 
 
 class _Conversions:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl.errors import KernelError
-from edgeddl.kernels.checks import is_whole
+from edgeddl.kernels.checks import check_flat, is_whole
 from edgeddl.kernels.layout import Array
 
 # struct matrix_place of csrc/matrices.h: a shape, and where it begins in each of these arrays
@@ -69,6 +69,12 @@ class Products:
         starts = self.start + table["gradient"]
         stops = starts + table["rows"] * table["columns"]
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def check_thin(matrices: Matrices, lefts: Array, rights: Array) -> None:
+    """Flat arrays of the thin matrices of these."""
+    check_flat(matrices.lefts, lefts=lefts)
+    check_flat(matrices.rights, rights=rights)
 
 
 def _part(values: Array, start: int, rows: int, columns: int) -> Array:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgeddl.config import kernel_choice
 from edgeddl.errors import NativeKernelsUnavailable
 from edgeddl.kernels import reference
 from edgeddl.log import logger
 
 
-@dataclass(frozen=True)
+@dataclass
 class Selection:
     """A module with all kernels, what to call it, and what there is to say about it."""
 
@@ -49,3 +50,16 @@ def _native() -> Selection:
 
 def _reference(why: str) -> Selection:
     return Selection(reference, "reference", {"build": "NumPy", "why": why})
+
+
+selected = select(kernel_choice())
+
+
+def chosen() -> str:
+    """Whose kernels compute in this process, e.g. "native avx2" or "reference"."""
+    return selected.name
+
+
+def describe() -> dict[str, str]:
+    """What there is to say about them: their build, why they were chosen, ..."""
+    return dict(selected.facts)

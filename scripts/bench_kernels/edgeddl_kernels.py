@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from edgeddl import kernels
+from edgeddl.kernels import reference
 
 PEAK_TRIALS = 3
 
@@ -75,8 +75,4 @@ def _c_functions() -> list[Place]:
 
 def _entry_points() -> list[Place]:
     """Of kernels in NumPy, which are Python themselves."""
-    return [
-        (kernels, name, value)
-        for name, value in list(vars(kernels).items())
-        if inspect.isfunction(value) and value.__module__ == kernels.__name__
-    ]
+    return [(kernels, name, getattr(kernels, name)) for name in reference.__all__]

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from edgeddl.kernels.deferral import after
-from edgeddl.kernels.layout import Array, as_hwck, as_nhwc
+from edgeddl.kernels.layout import Array, Shape4, as_hwck, as_nhwc
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
-
-Shape4 = tuple[int, int, int, int]
 
 
 class _Shape(ctypes.Structure):

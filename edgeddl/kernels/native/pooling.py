@@ -6,11 +6,9 @@ import ctypes
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array, as_nhwc, contiguous
+from edgeddl.kernels.layout import Array, Shape4, as_nhwc, contiguous
 from edgeddl.kernels.native.library import load
 from edgeddl.kernels.window import Window
-
-Shape4 = tuple[int, int, int, int]
 
 _forward = load().deferrable_function("pooling_forward", "sipw")
 _backward = load().deferrable_function("pooling_backward", "sipppw")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgeddl.kernels.layout import Array, as_matrix, as_nhwc
+from edgeddl.kernels.layout import Array, Shape4, as_matrix, as_nhwc
 from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.reference.columns import (
     column_parts,
@@ -19,8 +19,6 @@ from edgeddl.kernels.reference.columns import (
     window_positions,
 )
 from edgeddl.kernels.window import Window
-
-Shape4 = tuple[int, int, int, int]
 
 
 def convolution_forward(

@@ -21,6 +21,7 @@ from edgeddl.comm.ring import NeighbourGone, Ring
 from edgeddl.errors import KernelError, NativeKernelsUnavailable
 from edgeddl.kernels import reference
 from edgeddl.kernels.halves import empty_blocks
+from edgeddl.kernels.selection import selected
 
 SIZES = (2, 3, 4, 5, 7)
 LENGTHS = (1, 2, 5, 17, 64, 1001)
@@ -34,7 +35,7 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
             from edgeddl.kernels import native as module
         except NativeKernelsUnavailable as error:
             pytest.skip(str(error))
-    monkeypatch.setattr(kernels, "_implementation", module)
+    monkeypatch.setattr(selected, "implementation", module)
 
 
 def ring_sum(communicator: Communicator, array: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from edgeddl import kernels
+from edgeddl.kernels.selection import selected
 from tests.unit.kernels.implementations import FAILURES, NATIVE, REFERENCE, Implementation
 
 NO_NATIVE = pytest.param(None, id="native", marks=pytest.mark.skip(reason=FAILURES))
@@ -34,7 +34,7 @@ def native(request: pytest.FixtureRequest) -> Iterator[Implementation]:
 
 def _behind_the_entry_points(chosen: Implementation) -> Iterator[Implementation]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "_implementation", chosen.module)
+        patch.setattr(selected, "implementation", chosen.module)
         if chosen.threads is not None:
             chosen.set_threads(chosen.threads)
         yield chosen

@@ -16,6 +16,7 @@ from edgeddl import kernels
 from edgeddl.config import KERNEL_BUILDS
 from edgeddl.errors import NativeKernelsUnavailable
 from edgeddl.kernels import reference
+from edgeddl.kernels.selection import selected
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def find_builds() -> tuple[dict[str, ModuleType], str]:
 def by_reference(run: Callable[..., T], *arguments: object, **options: object) -> T:
     """What a function gives if the reference stands behind the entry points."""
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        patch.setattr(kernels, "_implementation", reference)
+        patch.setattr(selected, "implementation", reference)
         return run(*arguments, **options)
 
 

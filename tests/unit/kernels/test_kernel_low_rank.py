@@ -9,6 +9,7 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
+from edgeddl.kernels.low_rank import DEPENDENT
 from edgeddl.kernels.matrices import Matrices, Products
 from edgeddl.kernels.reference import low_rank_orthonormalise as reference_orthonormalise
 from edgeddl.kernels.segments import SEGMENT
@@ -142,7 +143,7 @@ def test_columns_become_orthonormal(shapes: list[Shape], rank: int) -> None:
     lefts = numbers(m.lefts, 0)
     expected = lefts.copy()
     kernels.low_rank_orthonormalise(m, lefts)
-    reference_orthonormalise(m, expected, kernels.DEPENDENT)
+    reference_orthonormalise(m, expected, DEPENDENT)
     np.testing.assert_allclose(lefts, expected, atol=1e-6)
     for left in m.split_lefts(lefts):
         ones = np.arange(rank) < len(left)  # no more can be independent

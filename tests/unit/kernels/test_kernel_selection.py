@@ -11,6 +11,7 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.kernels import reference
+from edgeddl.kernels.selection import selected
 
 # Stand-ins for edgeddl.kernels.native, put in its place before anything imports it.
 PRESENT = """
@@ -143,5 +144,5 @@ def test_info_says_what_was_chosen_and_why() -> None:
 def test_every_implementation_has_every_kernel() -> None:
     """What the entry points call is what the reference has, and what native code must have."""
     assert all(callable(getattr(kernels, name)) for name in reference.__all__)
-    implementation = kernels._implementation
+    implementation = selected.implementation
     assert [name for name in reference.__all__ if not hasattr(implementation, name)] == []
