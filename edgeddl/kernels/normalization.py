@@ -38,9 +38,9 @@ def batch_normalization_forward(
     check_rows("x", x)
     if residual is not None:
         check_array("residual", residual, x.shape)
-        if in_place:
-            check_writable("residual", residual, **inputs)
         inputs["residual"] = residual
+        if in_place:
+            check_writable("residual", residual, x=x)
     _check_statistics(moments, running, inputs)
     return selected.implementation.batch_normalization_forward(
         x, gamma, beta, moments, eps, relu, residual, in_place, running
@@ -66,9 +66,8 @@ def batch_normalization_prologue(
 def _check_statistics(
     moments: Moments | None, running: Running | None, inputs: dict[str, Array]
 ) -> None:
-    """With the inputs that are read with them; of these x has been looked at."""
-    x = inputs["x"]
-    c = x.shape[1]
+    """And gamma and beta; what else there is of inputs was checked before."""
+    x, c = inputs["x"], inputs["x"].shape[1]
     check_channels(c, gamma=inputs["gamma"], beta=inputs["beta"])
     if moments is not None:
         check_channels(c, mean=moments.mean, var=moments.var)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.errors import KernelError
 from edgeddl.kernels import deferral
 from edgeddl.kernels.deferral import after, at_once, deferred, finish, put_off
 from edgeddl.kernels.layout import channels_last, kernel_order
@@ -220,5 +221,5 @@ def test_new_memory_counts_and_a_view_that_is_given_does_not() -> None:
 
 @pytest.mark.usefixtures("native")
 def test_bad_arguments_are_told_at_once() -> None:
-    with deferred(), pytest.raises(kernels.KernelError, match="must have the shape"):
+    with deferred(), pytest.raises(KernelError, match="must have the shape"):
         kernels.add(random((2, 3), 0), random((2, 4), 0))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
@@ -37,6 +38,13 @@ def overlapping(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """An array like this one, and an `out` for the gradient of W that begins at its last number."""
     memory = np.zeros(array.size + W.size, np.float32)
     return memory[: array.size].reshape(array.shape), memory[array.size - 1 : -1].reshape(W.shape)
+
+
+def in_foreign_memory(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two arrays of the same memory, of which neither is a view of the other, nor of a third."""
+    memory = bytearray(array.tobytes())
+    one, other = (np.frombuffer(memory, np.float32).reshape(array.shape) for _ in range(2))
+    return one, other
 
 
 CONVOLUTION: list[tuple[str, Callable[[], Any]]] = [
@@ -119,6 +127,10 @@ def normalization_gradients(
     return kernels.batch_normalization_backward(x, gy, *known, **options)
 
 
+def channel_sums_over(gy: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return kernels.channel_sums(gy, rows[0])
+
+
 NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     ("batch is empty", lambda: statistics(X[:0])),
     ("x must have the shape", lambda: statistics(X[0])),
@@ -141,6 +153,11 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     ("var must have the shape", lambda: normalized(var=B)),
     ("x must have the shape", lambda: normalized(X[0])),
     ("gamma must have the shape", lambda: prologue(X[0])),
+    ("gamma must be a NumPy array", lambda: normalized(gamma=[1.0] * 4, residual=X.copy())),
+    (
+        "beta must be a NumPy array",
+        lambda: kernels.batch_normalization_forward(X, GAMMA, None, None, 1e-5),
+    ),
     ("running_mean overlaps beta", lambda: prologue(running=Running(GAMMA, X[0, 0, 0, :4], 0.9))),
     ("var must have the shape", lambda: prologue(moments=Moments(GAMMA, B))),
     ("residual must have the shape", lambda: normalized(residual=X[:1])),
@@ -178,6 +195,8 @@ OTHERS: list[tuple[str, Callable[[], Any]]] = [
     ("out must have the shape", lambda: kernels.channel_sums(ROWS, ROWS[0, :1])),
     ("out cannot be written to", lambda: kernels.channel_sums(X, read_only(GAMMA))),
     ("out overlaps gy", lambda: kernels.channel_sums(ROWS, ROWS[0])),
+    ("out overlaps gy", lambda: channel_sums_over(*in_foreign_memory(ROWS))),
+    ("out overlaps gy", lambda: channel_sums_over(ROWS, as_strided(ROWS))),
     ("without dilation", lambda: kernels.max_pooling_forward(X, Window(2, 2, dx=2))),
     ("y must have the shape", lambda: kernels.max_pooling_backward(X, X, X, WINDOW)),
     ("gy must have the shape", lambda: kernels.average_pooling_backward(X, X.shape, WINDOW)),
