@@ -50,12 +50,20 @@ def starting_shares(
     return [even_share] * ranks
 
 
+def rebalanced(shares: Sequence[int], seconds: Sequence[float]) -> list[int]:
+    """Shares that would end together, where these took so long; the same if that gains little."""
+    speeds = [share / second for share, second in zip(shares, seconds, strict=True)]
+    limit = LARGEST_SHARE * sum(shares) // len(shares)
+    planned = split_by_speed(sum(shares), speeds, limit)
+    expected = max(share / speed for share, speed in zip(planned, speeds, strict=True))
+    return list(shares) if expected > (1 - LEAST_GAIN) * max(seconds) else planned
+
+
 class Balancer:
     """Follows the speed of the ranks; `shares` are the images of a whole step by rank."""
 
     def __init__(self, shares: Sequence[int]) -> None:
         self.shares = list(shares)
-        self._limit = LARGEST_SHARE * sum(shares) // len(shares)
         self._window: list[Sequence[float]] = []
         self._window_steps = FIRST_WINDOW
         self._settling = SETTLING_STEPS
@@ -73,10 +81,8 @@ class Balancer:
         seconds = [median(of_rank) for of_rank in zip(*self._window, strict=True)]
         self._window = []
         self._window_steps = min(2 * self._window_steps, LAST_WINDOW)
-        speeds = [share / second for share, second in zip(self.shares, seconds, strict=True)]
-        planned = split_by_speed(sum(self.shares), speeds, self._limit)
-        expected = max(share / speed for share, speed in zip(planned, speeds, strict=True))
-        if expected > (1 - LEAST_GAIN) * max(seconds):
+        planned = rebalanced(self.shares, seconds)
+        if planned == self.shares:
             return False
         self.shares = planned
         self._settling = SETTLING_STEPS

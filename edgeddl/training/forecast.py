@@ -1,4 +1,4 @@
-"""What communication will cost: a quick look at links and computing before the first step."""
+"""A quick look at computing and links before the first step: who gets how much, what it costs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link, ring_between
+from edgeddl.training.balance import rebalanced
 from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
 from edgeddl.training.statistics import RunningStatistics
 
@@ -50,16 +51,26 @@ def choose_allreduce(run: PreparedRun) -> None:
 
 
 def make_forecast(run: PreparedRun) -> Forecast | None:
-    """Collective, after choose_allreduce; None where there are no links."""
+    """Collective, after choose_allreduce; None where there are no links.
+
+    Shares that are to follow the speed of the ranks do so from here on.
+    """
     if run.communicator.medium not in ("memory", "network"):
         return None
     link = measure_link(run.communicator)
-    slowest = max(run.communicator.allgather(_pass_seconds(run)))
+    image_seconds = run.communicator.allgather(_image_seconds(run))
+    if run.config.balance == "auto" and len(set(run.state.shares)) == 1:  # nothing known as yet
+        run.state.shares = rebalanced(run.state.shares, _seconds(run, image_seconds))
     return Forecast(
         link,
         allreduce_seconds=_allreduce_seconds(run, link),
-        compute_seconds=slowest * max(run.state.shares) / IMAGES,
+        compute_seconds=max(_seconds(run, image_seconds)),
     )
+
+
+def _seconds(run: PreparedRun, image_seconds: list[float]) -> list[float]:
+    """Of a step's computing, by rank."""
+    return [share * each for share, each in zip(run.state.shares, image_seconds, strict=True)]
 
 
 def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
@@ -75,17 +86,17 @@ def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
     return sum(link.allreduce_seconds(size, ranks) for size in payloads)
 
 
-def _pass_seconds(run: PreparedRun) -> float:
-    """Forward and backward of a few blank images; the first time touches memory and is left out."""
+def _image_seconds(run: PreparedRun) -> float:
+    """Forward and backward of blank images; the first time touches memory and is left out."""
     blank = np.zeros((IMAGES, *IMAGE_SHAPE), np.float32)
     statistics = RunningStatistics(run.model)
     before = statistics.flat()
     seconds = []
     with chainer.using_config("train", True):
-        for _ in range(2):
+        for _ in range(3):
             started = time.perf_counter()
             F.sum(run.model(blank)).backward()
             run.model.cleargrads()
             seconds.append(time.perf_counter() - started)
     statistics.set_flat(before)
-    return seconds[-1]
+    return min(seconds[1:]) / IMAGES

@@ -14,7 +14,7 @@ import pytest
 
 from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError, EdgeddlError
-from edgeddl.training.balance import LAST_WINDOW, Balancer, starting_shares
+from edgeddl.training.balance import LAST_WINDOW, Balancer, rebalanced, starting_shares
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import StepClock
 from edgeddl.training.extensions.balancing import Balancing
@@ -149,6 +149,19 @@ def test_a_gain_that_may_be_noise_changes_nothing() -> None:
     balancer = Balancer([100, 100])
     assert Cluster([0, 0], [1.0, 1.04]).run(balancer, 500) == []
     assert Cluster([0, 0], [1.0, 1.1]).run(balancer, 500) == [[105, 95]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shares"),
+    [
+        ([1.0, 1.0, 1.0], [8, 8, 8]),
+        ([1.0, 3.0, 1.0], [11, 3, 10]),
+        ([1.0, 1.02, 1.0], [8, 8, 8]),
+        ([0.1, 1.0, 1.0], [16, 4, 4]),  # no more than twice the even share
+    ],
+)
+def test_rebalanced(seconds: list[float], shares: list[int]) -> None:
+    assert rebalanced([8, 8, 8], seconds) == shares
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,46 @@ def test_the_banner_says_it(tmp_path: Path) -> None:
     assert "% of computing's" in line
 
 
+@pytest.fixture
+def slow_rank_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that takes three times as long for an image as the others."""
+    monkeypatch.setattr(
+        forecast, "_image_seconds", lambda run: 0.3 if run.communicator.rank == 1 else 0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("balance", "shares"),
+    [("auto", [11, 3, 10]), ("even", [8, 8, 8]), ((1.0, 1.0, 2.0), [6, 6, 12])],
+)
+@pytest.mark.usefixtures("network", "slow_rank_1")
+def test_auto_starts_from_what_was_measured(
+    tmp_path: Path, balance: Any, shares: list[int]
+) -> None:
+    """And computing takes as long as the rank that is busy longest."""
+
+    def work(communicator: Communicator) -> tuple[list[int], float]:
+        run = prepare(tmp_path, communicator, balance=balance)
+        choose_allreduce(run)
+        found = make_forecast(run)
+        assert found is not None
+        return run.state.shares, found.compute_seconds
+
+    busy = max(shares[0] * 0.1, shares[1] * 0.3, shares[2] * 0.1)
+    assert run_ranks(3, work) == [(shares, pytest.approx(busy))] * 3
+
+
+@pytest.mark.usefixtures("network", "slow_rank_1")
+def test_auto_goes_on_with_shares_found_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Better figures than those of a few blank images."""
+    train(tmp_path, 3, model=NORMALISED, balance="auto", max_steps=2)
+    monkeypatch.setattr(forecast, "_image_seconds", lambda run: 0.1)
+    resumed = train(tmp_path, 3, model=NORMALISED, balance="auto", max_steps=4, resume="auto")
+    assert [rank["batch_share"] for rank in resumed["ranks"]] == [11, 3, 10]
+
+
 @pytest.mark.parametrize("communicator", ["bucketed", "naive"])
 @pytest.mark.parametrize("compression", ["none", "fp16", "powersgd"])
 @pytest.mark.usefixtures("network")
