@@ -16,7 +16,7 @@ from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.errors import EdgeddlError
 from edgeddl.training.checkpoint import CheckpointStore, read_checkpoint
 from edgeddl.training.compression_state import CompressionState
-from tests.unit.training.test_equivalence import NORMALISED, latest_arrays
+from tests.unit.training.test_equivalence import NORMALISED, assert_same_losses, latest_arrays
 from tests.unit.training.training_runs import train
 
 POWERSGD: dict[str, Any] = {"compression": "powersgd", "compression_rank": 2}
@@ -43,6 +43,15 @@ def test_bucketed_equals_naive_bit_for_bit(tmp_path: Path, options: dict[str, An
     assert bucketed["step_losses"] == naive["step_losses"]
     one, other = latest_arrays(tmp_path / "n"), latest_arrays(tmp_path / "b")
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 0.3, 1.0), (0.1, 9.0, 1.0)])
+def test_shares_of_a_batch_do_not_matter(tmp_path: Path, speeds: tuple[float, ...]) -> None:
+    """P and Q are linear in the sum of the ranks' gradients and errors, whoever has how much."""
+    options = {"model": "tests.models:SmoothNet", "epochs": 3, **POWERSGD}
+    even = train(tmp_path / "even", 3, **options)
+    uneven = train(tmp_path / "uneven", 3, **options, balance=speeds)
+    assert_same_losses(uneven, even)
 
 
 def test_products_are_left_to_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
