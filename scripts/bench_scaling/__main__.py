@@ -24,7 +24,7 @@ from rivals.torch_environment import add_torch_options, find_torch
 from bench_scaling.benchmark import Benchmark
 from bench_scaling.calibration import measure_links, read_linpack_link
 from bench_scaling.launcher import Launcher, LocalLauncher, NoCluster, cluster
-from bench_scaling.plan import STEMS, SYSTEMS, TORCH, UNCOMPRESSED, Run, plan_runs
+from bench_scaling.plan import BALANCES, EVEN, STEMS, SYSTEMS, TORCH, UNCOMPRESSED, Run, plan_runs
 from bench_scaling.plot import plot_stem
 from bench_scaling.prediction import make_predictors, render_link
 from bench_scaling.report import render_failures, render_report
@@ -68,6 +68,7 @@ def measure(
         options.batches,
         options.nodes,
         options.repeats,
+        options.balances,
     )
     results = open_results(parser, options, conditions(options, launcher, torch_python))
     if not results.allreduces and not options.linpack:
@@ -103,6 +104,14 @@ def _add_tasks(parser: argparse.ArgumentParser) -> None:
         default=[UNCOMPRESSED, "fp16"],
         metavar="NAME,NAME",
         help="what edgeddl's gradients travel as: its option --compression (default: none,fp16)",
+    )
+    group.add_argument(
+        "--balances",
+        type=names_of(BALANCES),
+        default=[EVEN],
+        metavar="NAME,NAME",
+        help="how edgeddl's nodes share a batch, where they are not equally fast: its option"
+        " --balance, even or auto (default: even)",
     )
     group.add_argument(
         "--stems",

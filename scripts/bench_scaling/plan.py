@@ -12,6 +12,8 @@ EDGEDDL, TORCH, CHAINERMN = "edgeddl", "torch", "chainermn"
 SYSTEMS = (EDGEDDL, TORCH, CHAINERMN)
 STEMS = ("cifar", "imagenet")
 UNCOMPRESSED = "none"
+EVEN = "even"
+BALANCES = (EVEN, "auto")
 
 # The first step touches memory for the first time and makes connections; DistributedDataParallel
 # cuts its buckets anew after it.
@@ -34,6 +36,7 @@ class Case:
     batch: int
     nodes: int
     apart: bool = False
+    balance: str = EVEN
 
     @property
     def series(self) -> Case:
@@ -43,28 +46,31 @@ class Case:
     @property
     def alone(self) -> Case:
         """The run on a single node that this one is compared with."""
-        return replace(self, nodes=1, compression=UNCOMPRESSED, apart=False)
+        return replace(self.plain, nodes=1)
 
     @property
     def beside(self) -> Case:
         """The same nodes, each for itself."""
-        return replace(self, compression=UNCOMPRESSED, apart=True)
+        return replace(self.plain, apart=True)
+
+    @property
+    def plain(self) -> Case:
+        """Without what only some systems can do."""
+        return replace(self, compression=UNCOMPRESSED, balance=EVEN, apart=False)
 
     @property
     def order(self) -> tuple[object, ...]:
         """Where it stands in tables: by task, then by system."""
         compressed = self.compression != UNCOMPRESSED
-        system = (SYSTEMS.index(self.system), not self.apart, compressed, self.compression)
-        return (STEMS.index(self.stem), self.batch, self.nodes, *system)
+        kind = (not self.apart, BALANCES.index(self.balance), compressed, self.compression)
+        task = (STEMS.index(self.stem), self.batch, self.nodes)
+        return (*task, SYSTEMS.index(self.system), *kind)
 
     @property
     def label(self) -> str:
         """The system as tables name it, e.g. "edgeddl fp16"."""
-        if self.apart:
-            return f"{self.system} apart"
-        return (
-            self.system if self.compression == UNCOMPRESSED else f"{self.system} {self.compression}"
-        )
+        words = [self.system, self.compression, self.balance, "apart" if self.apart else ""]
+        return " ".join(word for word in words if word not in (UNCOMPRESSED, EVEN, ""))
 
     def __str__(self) -> str:
         task = f"{self.stem} stem, batch {self.batch}, {counted(self.nodes, 'node')}"
@@ -98,6 +104,7 @@ def plan_runs(
     batches: Sequence[int],
     all_nodes: Sequence[int],
     repeats: int,
+    balances: Sequence[str] = (EVEN,),
 ) -> list[Run]:
     """All runs: within a repeat every system has its turn on every number of nodes.
 
@@ -109,16 +116,20 @@ def plan_runs(
         for stem, batch in product(stems, sorted(batches))
         for repeat in range(repeats)
         for nodes, system in product(sorted(all_nodes), systems)
-        for case in _cases(Case(system, UNCOMPRESSED, stem, batch, nodes), compressions)
+        for case in _cases(Case(system, UNCOMPRESSED, stem, batch, nodes), balances, compressions)
     ]
 
 
-def _cases(plain: Case, compressions: Sequence[str]) -> list[Case]:
-    """A single node sends nothing, and the rivals know no compression without a graphics card."""
+def _cases(plain: Case, balances: Sequence[str], compressions: Sequence[str]) -> list[Case]:
+    """A single node sends and shares nothing; the rivals know no compression without a graphics
+    card, and no uneven shares.
+    """
     if plain.nodes == 1:
         return [plain]
-    kinds = compressions if plain.system == EDGEDDL else (UNCOMPRESSED,)
-    return [plain.beside, *(replace(plain, compression=kind) for kind in kinds)]
+    if plain.system != EDGEDDL:
+        return [plain.beside, plain]
+    kinds = product(balances, compressions)
+    return [plain.beside, *(replace(plain, balance=b, compression=c) for b, c in kinds)]
 
 
 def plan_steps(system: str, step_seconds: float, budget_seconds: float) -> Steps:

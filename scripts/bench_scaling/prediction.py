@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from bench_scaling.plan import EDGEDDL, Case
+from bench_scaling.plan import EDGEDDL, EVEN, Case
 from bench_scaling.rows import Predict, Row
 from edgeddl.comm.model import LinkModel, Timing
 from edgeddl.table import render_table
@@ -26,9 +26,14 @@ LATE_SHARE = 0.21  # one of the two weights of 512 x 512 x 3 x 3 in ResNet-18's 
 
 
 def make_predictors(rows: Sequence[Row], link: LinkModel, link_mbit: float) -> dict[Case, Predict]:
-    """For each series of edgeddl, from its row with the most nodes."""
+    """For each series of edgeddl, from its row with the most nodes.
+
+    Not for one with uneven shares: of which speeds more nodes would be, nobody knows.
+    """
     last = {
-        row.case.series: row for row in rows if row.case.system == EDGEDDL and not row.case.apart
+        row.case.series: row
+        for row in rows
+        if row.case.system == EDGEDDL and not row.case.apart and row.case.balance == EVEN
     }
     return {
         series: partial(predict_step, row, link, link_mbit)

@@ -78,6 +78,7 @@ class Edgeddl:
             "batch-size": case.batch,
             "max-steps": steps.total,
             "compression": case.compression,
+            "balance": case.balance,
             "threads": self._threads,
             "epochs": NEVER,
             "eval-every": NEVER,

@@ -63,6 +63,25 @@ def test_systems_take_turns_within_each_repeat() -> None:
     ]
 
 
+def test_edgeddl_shares_a_batch_in_each_way_with_each_compression() -> None:
+    runs = plan_runs(
+        ["edgeddl", "torch"], ["none", "fp16"], ["cifar"], [8], [1, 2], 1, ["even", "auto"]
+    )
+    assert [(run.case.nodes, run.case.label) for run in runs] == [
+        (1, "edgeddl"), (1, "torch"),
+        (2, "edgeddl apart"), (2, "edgeddl"), (2, "edgeddl fp16"),
+        (2, "edgeddl auto"), (2, "edgeddl fp16 auto"),
+        (2, "torch apart"), (2, "torch"),
+    ]  # fmt: skip
+    shared = runs[6].case
+    command = Edgeddl(threads=1).command(shared, Steps(2, 3), Path("report.json"))
+    assert "--balance=auto" in command and "--compression=fp16" in command
+    assert (shared.alone, shared.beside) == (runs[0].case, runs[2].case)
+    assert sorted((run.case for run in runs[2:7]), key=lambda case: case.order) == [
+        run.case for run in runs[2:7]
+    ]
+
+
 def test_small_tasks_come_first() -> None:
     runs = plan_runs(["edgeddl"], ["none"], ["cifar"], [32, 8], [4, 1], repeats=1)
     tasks = [(run.case.batch, run.case.nodes) for run in runs if not run.case.apart]
