@@ -11,8 +11,9 @@ from bench_scaling.rows import Row
 from edgeddl.table import counted
 
 COLOURS = {EDGEDDL: "C0", TORCH: "C1", CHAINERMN: "C7"}
-# edgeddl's kinds of compression share its colour
+# edgeddl's kinds of compression and balance share its colour
 STYLES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^")  # the next one when styles begin again
 HEIGHT, WIDTH = 3.2, 4.2  # inches, of a panel
 
 
@@ -94,8 +95,9 @@ def _by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _style(label: str, rows: Sequence[Row]) -> dict[str, Any]:
     system = label.split()[0]
     kin = [name for name in _by_label(rows) if name.split()[0] == system]
-    style = STYLES[kin.index(label) % len(STYLES)]
-    return {"label": label, "color": COLOURS[system], "linestyle": style, "marker": "o"}
+    turn, place = divmod(kin.index(label), len(STYLES))
+    look = {"linestyle": STYLES[place], "marker": MARKERS[turn % len(MARKERS)]}
+    return {"label": label, "color": COLOURS[system], **look}
 
 
 def _finish(panel: Any, rows: Sequence[Row]) -> None:
