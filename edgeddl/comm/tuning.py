@@ -32,7 +32,8 @@ NEVER = 2**62
 class RingFrom:
     """The ring from a size on, below it MPI's own algorithm, which needs fewer turns.
 
-    None: neighbours could not connect, so MPI's own for now, and nothing is decided.
+    None: there are no links, or neighbours could not connect. So MPI's own for now, and nothing is
+    decided.
     """
 
     size_bytes: int | None
@@ -57,7 +58,7 @@ def choose_ring_from(communicator: Communicator) -> RingFrom:
     Only between hosts. Within one, memory is so fast that MPI's own always wins.
     """
     if communicator.medium != "network":
-        return RingFrom(NEVER)
+        return RingFrom(None)
     try:
         communicator.allreduce(np.zeros(1), "ring")  # makes its connections
     except EdgeddlError as error:

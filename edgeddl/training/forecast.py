@@ -36,15 +36,15 @@ def choose_allreduce(run: PreparedRun) -> None:
     """Collective: the algorithm that --allreduce names, or the one that suits the links.
 
     A resumed run goes on with what was chosen at its start: another order of summation would make
-    other bits. Where neighbours could not connect nothing was chosen, and it tries again: a failure
-    may be mended by then, and must not slow a run down to its end.
+    other bits. Where there were no links, or neighbours could not connect, nothing was chosen, and
+    it tries again: there may be some by then, and their lack must not slow a run down to its end.
     """
     communicator, forced = run.communicator, run.config.allreduce
     if forced != "auto":
         communicator.choose(lambda size: forced)
         return
-    if run.state.ring_from_bytes is None:
-        half = run.config.compression == "fp16"  # which only the ring can add
+    half = run.config.compression == "fp16"  # which only the ring can add
+    if half or run.state.ring_from_bytes is None:
         ring = ring_between(communicator.size) if half else choose_ring_from(communicator)
         run.state.ring_from_bytes = ring.size_bytes
     communicator.choose(RingFrom(run.state.ring_from_bytes))

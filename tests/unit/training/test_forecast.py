@@ -131,7 +131,7 @@ def test_where_there_are_no_links_nothing_is_measured(tmp_path: Path) -> None:
         choose_allreduce(run)
         return make_forecast(run), run.state.ring_from_bytes
 
-    assert run_ranks(2, work) == [(None, NEVER)] * 2
+    assert run_ranks(2, work) == [(None, None)] * 2
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "mpi", "stock"])
@@ -143,10 +143,13 @@ def test_an_algorithm_can_be_forced(tmp_path: Path, algorithm: str) -> None:
 
 def test_half_precision_goes_round_the_ring(tmp_path: Path) -> None:
     def work(communicator: Communicator) -> int | None:
-        run = prepare(tmp_path, communicator, compression="fp16")
+        run = prepare(tmp_path, communicator, compression="fp16", resume="auto")
         choose_allreduce(run)
         return run.state.ring_from_bytes
 
+    assert run_ranks(2, work) == [0, 0]
+    train(tmp_path / "full", 2, model=NORMALISED, max_steps=2)  # and then by MPI's own messages
+    tmp_path = tmp_path / "full"
     assert run_ranks(2, work) == [0, 0]
     with pytest.raises(ConfigError, match="goes round the ring") as caught:
         TrainConfig(compression="fp16", allreduce="mpi")
@@ -185,6 +188,20 @@ def test_a_resumed_run_tries_again_to_connect(
         return run.state.ring_from_bytes
 
     assert run_ranks(3, work) == [4096] * 3
+
+
+def test_a_run_of_one_host_may_go_on_between_several(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    train(tmp_path, 2, model=NORMALISED, max_steps=2)
+    request.getfixturevalue("network")
+
+    def work(communicator: Communicator) -> int | None:
+        run = prepare(tmp_path, communicator, resume="auto")
+        choose_allreduce(run)
+        return run.state.ring_from_bytes
+
+    assert run_ranks(2, work) == [4096] * 2
 
 
 @pytest.mark.usefixtures("network")
