@@ -1,5 +1,8 @@
 /* The entry points: which algorithm computes what. */
+#include <stdlib.h>
+
 #include "convolution.h"
+#include "rows.h"
 
 /* Tiles reach beyond small images, and products with what is there cost as much as others. Of a
  * 1 x 1 image Winograd's algorithm takes 36 products, and patches, which leave out the padding, 1.
@@ -14,19 +17,56 @@ static int is_depthwise(const conv *s)
     return s->groups == s->c && s->c == s->k && s->groups > 1;
 }
 
+/* Winograd's algorithm normalises what it reads. The others, which are for small images or, after
+ * numbers that are not finite, for any, read a copy. */
+typedef struct {
+    matrix m;
+    const float *x;
+    prologue before;
+    float *out;
+} normalization;
+
+ALWAYS_INLINE void normalize_vector(const void *context, long i, long c, long count)
+{
+    const normalization *j = context;
+    const vec scale = load_some(j->before.scale + c, count);
+    const vec shift = load_some(j->before.shift + c, count);
+    store_some(j->out + i, normalize(load_some(j->x + i, count), scale, shift), count);
+}
+
+static void normalize_part(void *context, int part, int parts)
+{
+    const normalization j = *(const normalization *)context;
+    each_vector(&j.m, part, parts, normalize_vector, &j);
+}
+
+/* To be freed; NULL if there is no memory. */
+static float *normalized_copy(const conv *s, const float *x, prologue before)
+{
+    const long rows = s->n * s->h * s->w;
+    float *copy = malloc((size_t)(rows * s->c + 1) * sizeof(float));
+    normalization j = {matrix_of(rows, s->c), x, before, copy};
+    if (copy)
+        run_blocks(&j.m, normalize_part, &j);
+    return copy;
+}
+
 EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
                                        const float *shift, const float *W, const float *bias,
                                        float *y)
 {
     const prologue before = {scale, shift};
     int result = NOT_FINITE;
-    begin_call();
     if (winograd_pays(shape, 0))
         result = winograd_forward(shape, x, before, W, bias, y);
-    if (result == NOT_FINITE)
-        result = is_depthwise(shape) && !scale ? depthwise_forward(shape, x, W, bias, y)
-                                               : direct_forward(shape, x, before, W, bias, y);
-    end_call();
+    if (result != NOT_FINITE)
+        return result;
+    float *copy = scale ? normalized_copy(shape, x, before) : NULL;
+    if (scale && !copy)
+        return OUT_OF_MEMORY;
+    result = is_depthwise(shape) ? depthwise_forward(shape, copy ? copy : x, W, bias, y)
+                                 : direct_forward(shape, copy ? copy : x, W, bias, y);
+    free(copy);
     return result;
 }
 
@@ -34,14 +74,12 @@ EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy
                                               const float *plus, float *gx)
 {
     int result = NOT_FINITE;
-    begin_call();
     if (winograd_pays(shape, 1))
         result = winograd_input_gradient(shape, gy, W, plus, gx);
-    if (result == NOT_FINITE)
-        result = is_depthwise(shape) ? depthwise_input_gradient(shape, gy, W, plus, gx)
-                                     : direct_input_gradient(shape, gy, W, plus, gx);
-    end_call();
-    return result;
+    if (result != NOT_FINITE)
+        return result;
+    return is_depthwise(shape) ? depthwise_input_gradient(shape, gy, W, plus, gx)
+                               : direct_input_gradient(shape, gy, W, plus, gx);
 }
 
 EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,
@@ -55,12 +93,15 @@ EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x
         memset(gW, 0, (size_t)count * sizeof(float));
         return DONE;
     }
-    begin_call();
     if (winograd_pays(shape, 0))
         result = winograd_weight_gradient(shape, x, before, gy, gW);
-    if (result == NOT_FINITE)
-        result = is_depthwise(shape) && !scale ? depthwise_weight_gradient(shape, x, gy, gW)
-                                               : direct_weight_gradient(shape, x, before, gy, gW);
-    end_call();
+    if (result != NOT_FINITE)
+        return result;
+    float *copy = scale ? normalized_copy(shape, x, before) : NULL;
+    if (scale && !copy)
+        return OUT_OF_MEMORY;
+    result = is_depthwise(shape) ? depthwise_weight_gradient(shape, copy ? copy : x, gy, gW)
+                                 : direct_weight_gradient(shape, copy ? copy : x, gy, gW);
+    free(copy);
     return result;
 }

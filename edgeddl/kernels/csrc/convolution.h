@@ -57,10 +57,8 @@ int winograd_weight_gradient(const conv *shape, const float *x, prologue before,
 
 /* Any window, by products of patches, read in the image itself. */
 long direct_products(const conv *shape); /* for each pair of channels */
-int direct_forward(const conv *shape, const float *x, prologue before, const float *W,
-                   const float *bias, float *y);
-int direct_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
-                           float *gW);
+int direct_forward(const conv *shape, const float *x, const float *W, const float *bias, float *y);
+int direct_weight_gradient(const conv *shape, const float *x, const float *gy, float *gW);
 int direct_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
                           float *gx);
 

@@ -6,8 +6,6 @@
  * of them, and weights once for the whole walk. Other windows are done together if they are side by
  * side and see the same taps: weights are loaded once for these.
  */
-#include <stdlib.h>
-
 #include "patches.h"
 
 enum {
@@ -37,14 +35,14 @@ typedef struct {
 } path;
 
 typedef struct {
+    const float *source, *bias, *plus;
+    float *out;      /* y, or gx; or else: */
+    const float *gy; /* of which, with x, the weights' gradients are summed */
     long c, taps, kw;      /* channels; taps, of a row */
     long rows, high, wide; /* outputs: all rows, those of an image, columns */
     axis *y, *x;           /* one for each phase of rows, of columns */
     long y_phases, x_phases;
-    const float *source, *bias, *plus;
-    float *out;      /* y, or gx; or else: */
-    const float *gy; /* of which, with x, the weights' gradients are summed */
-    float *W;        /* the copy of the weights; or such sums, one after the other for all parts */
+    float *W; /* the copy of the weights; or such sums, one after the other for all parts */
 } job;
 
 /* Outputs side by side: their sums or, for the gradient of the weights, what they add to it.
@@ -272,63 +270,52 @@ static void do_part(void *context, int part, int parts)
             do_row(j, i, W);
 }
 
-static int compute(job *j, const float *W)
+/* From W or, if gW is given, to it. The gradient of x has several phases. */
+static int compute(const conv *s, job j, int of_x, const float *W, float *gW)
 {
-    float *packed = workspace((size_t)packed_length(j));
-    if (!packed)
-        return OUT_OF_MEMORY;
-    for (long c = 0; c < j->c; c += LANES)
-        for (long tap = 0; tap < j->taps; tap++)
-            store(packed + c * j->taps + tap * LANES, load_some(W + tap * j->c + c, j->c - c));
-    j->W = packed;
-    run_parts(do_part, j, parts_for(j->rows, j->wide * j->c * j->taps));
-    return DONE;
-}
-
-int depthwise_forward(const conv *s, const float *x, const float *W, const float *bias, float *y)
-{
-    axis rows = forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy);
-    axis columns = forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx);
-    job j = {s->c, s->kh * s->kw, s->kw, s->n * s->out_h, s->out_h, s->out_w, &rows, &columns, 1, 1,
-             .source = x, .bias = bias, .out = y};
-    return compute(&j, W);
-}
-
-int depthwise_input_gradient(const conv *s, const float *gy, const float *W, const float *plus,
-                             float *gx)
-{
-    axis *phases = malloc((size_t)(s->sy + s->sx) * sizeof(axis));
-    if (!phases)
-        return OUT_OF_MEMORY;
-    for (long i = 0; i < s->sy; i++)
-        phases[i] = gradient_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy, i);
-    for (long i = 0; i < s->sx; i++)
-        phases[s->sy + i] = gradient_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx, i);
-    job j = {s->c, s->kh * s->kw, s->kw, s->n * s->h, s->h, s->w, phases, phases + s->sy, s->sy,
-             s->sx, .source = gy, .plus = plus, .out = gx};
-    const int result = compute(&j, W);
-    free(phases);
-    return result;
-}
-
-int depthwise_weight_gradient(const conv *s, const float *x, const float *gy, float *gW)
-{
-    axis rows = forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy);
-    axis columns = forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx);
-    job j = {s->c, s->kh * s->kw, s->kw, s->n * s->out_h, s->out_h, s->out_w, &rows, &columns, 1, 1,
-             .source = x, .gy = gy};
-    const long length = packed_length(&j);
-    const int parts = sums_for(j.rows, j.wide * length);
-    j.W = workspace((size_t)(parts * length));
+    j.c = s->c, j.taps = s->kh * s->kw, j.kw = s->kw;
+    j.high = of_x ? s->h : s->out_h, j.wide = of_x ? s->w : s->out_w, j.rows = s->n * j.high;
+    j.y_phases = of_x ? s->sy : 1, j.x_phases = of_x ? s->sx : 1;
+    const long length = packed_length(&j), work = j.wide * length;
+    const int parts = gW ? sums_for(j.rows, work) : parts_for(j.rows, work);
+    const int copies = gW ? parts : 1;
+    const size_t phases = (size_t)(j.y_phases + j.x_phases);
+    j.W = workspace((size_t)(copies * length) + phases * sizeof(axis) / sizeof(float));
     if (!j.W)
         return OUT_OF_MEMORY;
+    j.y = (axis *)(j.W + copies * length), j.x = j.y + j.y_phases;
+    for (long i = 0; i < j.y_phases; i++)
+        j.y[i] = of_x ? gradient_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy, i)
+                      : forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy);
+    for (long i = 0; i < j.x_phases; i++)
+        j.x[i] = of_x ? gradient_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx, i)
+                      : forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx);
+    for (long tap = 0; tap < j.taps && W; tap++)
+        for (long c = 0; c < j.c; c += LANES)
+            store(j.W + c * j.taps + tap * LANES, load_some(W + tap * j.c + c, j.c - c));
     run_parts(do_part, &j, parts);
-    for (long c = 0; c < j.c; c += LANES)
-        for (long tap = 0; tap < j.taps; tap++) {
+    for (long tap = 0; tap < j.taps && gW; tap++)
+        for (long c = 0; c < j.c; c += LANES) {
             vec sum = load(j.W + c * j.taps + tap * LANES);
             for (int part = 1; part < parts; part++)
                 sum += load(j.W + part * length + c * j.taps + tap * LANES);
             store_some(gW + tap * j.c + c, sum, j.c - c);
         }
     return DONE;
+}
+
+int depthwise_forward(const conv *s, const float *x, const float *W, const float *bias, float *y)
+{
+    return compute(s, (job){.source = x, .bias = bias, .out = y}, 0, W, NULL);
+}
+
+int depthwise_input_gradient(const conv *s, const float *gy, const float *W, const float *plus,
+                             float *gx)
+{
+    return compute(s, (job){.source = gy, .plus = plus, .out = gx}, 1, W, NULL);
+}
+
+int depthwise_weight_gradient(const conv *s, const float *x, const float *gy, float *gW)
+{
+    return compute(s, (job){.source = x, .gy = gy}, 0, NULL, gW);
 }

@@ -9,8 +9,9 @@ typedef struct {
     long kw; /* of the window */
     const float *bias, *plus;
     float *out;
-    float *panels, *own; /* the weights; memory for each thread's walk */
+    float *panels; /* the weights */
     int by_panels; /* whether threads take panels, or patches */
+    int result;
 } job;
 
 static long panel_count(const job *j) { return ceil_div(weight_columns(&j->w), TILE_COLUMNS); }
@@ -61,12 +62,14 @@ static void multiply_block(const job *j, const block *b, long panel_from, long p
 
 static void compute(void *context, int part, int parts)
 {
-    const job *j = context;
+    job *j = context;
     const long count = patch_count(&j->x), panels = panel_count(j);
+    float *memory = part_workspace((size_t)walk_floats(&j->x), &j->result);
+    if (!memory)
+        return;
     block b;
     start_walk(&b, &j->x, j->by_panels ? 0 : share(count, part, parts),
-               j->by_panels ? count : share(count, part + 1, parts),
-               j->own + thread_number() * walk_floats(&j->x));
+               j->by_panels ? count : share(count, part + 1, parts), memory);
     while (next_block(&b))
         multiply_block(j, &b, j->by_panels ? share(panels, part, parts) : 0,
                        j->by_panels ? share(panels, part + 1, parts) : panels);
@@ -77,17 +80,15 @@ static int convolve(job *j)
     drop_unseen_taps(&j->x.y);
     drop_unseen_taps(&j->x.x);
     const long depth = patch_depth(&j->x), panels = panel_count(j), rows = patch_count(&j->x);
-    const long packed = round_up(panels * depth * TILE_COLUMNS, 16);
     const long work = max_long(depth, 1); /* pixels that no window sees are written, too */
     j->by_panels = rows < BLOCK_PATCHES && panels > 1;
-    j->panels = workspace((size_t)(packed + thread_count() * walk_floats(&j->x)));
+    j->panels = workspace((size_t)(panels * depth * TILE_COLUMNS));
     if (!j->panels)
         return OUT_OF_MEMORY;
-    j->own = j->panels + packed;
     run_parts(pack_panels, j, parts_for(panels, depth * TILE_COLUMNS));
     run_parts(compute, j, j->by_panels ? parts_for(panels, rows * work * TILE_COLUMNS)
                                        : parts_for(rows, work * weight_columns(&j->w)));
-    return DONE;
+    return j->result;
 }
 
 static weights group_weights(const conv *s, const float *W, long group, int turned)
@@ -113,14 +114,13 @@ long direct_products(const conv *s)
            taps_seen(forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx));
 }
 
-int direct_forward(const conv *s, const float *x, prologue before, const float *W,
-                   const float *bias, float *y)
+int direct_forward(const conv *s, const float *x, const float *W, const float *bias, float *y)
 {
     const long k = s->k / s->groups;
     int result = DONE;
     for (long group = 0; group < s->groups && result == DONE; group++) {
         job j = {
-            .x = input_patches(s, x, before, group),
+            .x = input_patches(s, x, group),
             .w = group_weights(s, W, group, 0), .kw = s->kw,
             .bias = bias ? bias + group * k : NULL, .out = y + group * k,
         };

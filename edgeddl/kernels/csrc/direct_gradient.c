@@ -13,9 +13,8 @@ typedef struct {
     const float *gy;
     float *gW;
     long k;         /* of this group; of all: x.out_pixel */
-    float *own;     /* workspace of the parts, or of the threads, own_floats each */
-    long own_floats;
-    int private;
+    float *own;     /* sums of the parts, if these have some of their own */
+    int result;
 } job;
 
 static long panel_count(const job *j) { return ceil_div(j->k, TILE_COLUMNS); }
@@ -40,16 +39,19 @@ static long find_depth(const block *b, int packed, run *runs)
 
 /* Adds the products of patches patch_from .. patch_to, numbers first .. end of each, with panels of
  * gy. */
-static void sum_products(const job *j, long patch_from, long patch_to, long first, long end,
-                         long panel_from, long panel_to, float *memory, float *sums, long sums_row)
+static void sum_products(job *j, long patch_from, long patch_to, long first, long end,
+                         long panel_from, long panel_to, float *sums, long sums_row)
 {
     /* Otherwise gy is a panel itself, in whole vectors. */
     const int pack = j->x.out_pixel != TILE_COLUMNS || j->k % LANES != 0;
     const long to = min_long(panel_to * TILE_COLUMNS, j->k);
-    float *packed = memory;
+    const long packed_floats = BLOCK_PATCHES * TILE_COLUMNS;
+    float *packed = part_workspace((size_t)(packed_floats + walk_floats(&j->x)), &j->result);
+    if (!packed)
+        return;
     run depth[BLOCK_PATCHES];
     block b;
-    start_walk(&b, &j->x, patch_from, patch_to, packed + BLOCK_PATCHES * TILE_COLUMNS);
+    start_walk(&b, &j->x, patch_from, patch_to, packed + packed_floats);
     while (next_block(&b)) {
         product m = {
             .runs = depth, .run_count = find_depth(&b, pack, depth),
@@ -76,19 +78,20 @@ static void sum_products(const job *j, long patch_from, long patch_to, long firs
 
 static void sum_own_patches(void *context, int part, int parts)
 {
-    const job *j = context;
+    job *j = context;
     const long count = patch_count(&j->x), depth = patch_depth(&j->x), row = own_row(j);
-    float *sums = j->own + part * j->own_floats;
+    float *sums = j->own + part * depth * row;
     memset(sums, 0, (size_t)(depth * row) * sizeof(float));
     sum_products(j, share(count, part, parts), share(count, part + 1, parts), 0, depth, 0,
-                 panel_count(j), sums + depth * row, sums, row);
+                 panel_count(j), sums, row);
 }
 
 static void add_up(const job *j, int parts)
 {
-    for (long row = 0; row < patch_depth(&j->x); row++)
+    const long depth = patch_depth(&j->x);
+    for (long row = 0; row < depth; row++)
         for (int part = 0; part < parts; part++) {
-            const float *sums = j->own + part * j->own_floats + row * own_row(j);
+            const float *sums = j->own + (part * depth + row) * own_row(j);
             float *gW = j->gW + row * j->x.out_pixel;
             for (long k = 0; k < j->k; k++)
                 gW[k] = part ? gW[k] + sums[k] : sums[k];
@@ -108,48 +111,42 @@ static void clear_rows(void *context, int part, int parts)
 /* Blocks of rows and panels are counted together; a part takes its share of them. */
 static void compute_own_panels(void *context, int part, int parts)
 {
-    const job *j = context;
+    job *j = context;
     const long panels = panel_count(j), depth = patch_depth(&j->x);
     const long items = panels * ceil_div(depth, BLOCK_ROWS);
     for (long item = share(items, part, parts); item < share(items, part + 1, parts); item++) {
         const long first = item / panels * BLOCK_ROWS;
         const long panel = item % panels;
         sum_products(j, 0, patch_count(&j->x), first, min_long(first + BLOCK_ROWS, depth), panel,
-                     panel + 1, j->own + thread_number() * j->own_floats, j->gW, j->x.out_pixel);
+                     panel + 1, j->gW, j->x.out_pixel);
     }
 }
 
 static int compute(job *j)
 {
     const long rows = patch_count(&j->x), depth = patch_depth(&j->x), sums = depth * own_row(j);
-    j->private = j->k % LANES != 0 || sums <= LARGEST_OWN;
-    const int parts = j->private ? sums_for(rows, sums)
-                                 : sums_for(panel_count(j) * ceil_div(depth, BLOCK_ROWS),
-                                            rows * BLOCK_ROWS * TILE_COLUMNS);
-    j->own_floats = BLOCK_PATCHES * TILE_COLUMNS + walk_floats(&j->x);
-    if (j->private)
-        j->own_floats += round_up(sums, 16);
-    j->own = workspace((size_t)(thread_count() * j->own_floats));
-    if (!j->own)
-        return OUT_OF_MEMORY;
-    if (j->private) {
+    if (j->k % LANES != 0 || sums <= LARGEST_OWN) {
+        const int parts = sums_for(rows, sums);
+        j->own = workspace((size_t)(parts * sums));
+        if (!j->own)
+            return OUT_OF_MEMORY;
         run_parts(sum_own_patches, j, parts);
         add_up(j, parts);
     } else {
+        const long blocks = panel_count(j) * ceil_div(depth, BLOCK_ROWS);
         run_parts(clear_rows, j, parts_for(depth, j->k));
-        run_parts(compute_own_panels, j, parts);
+        run_parts(compute_own_panels, j, sums_for(blocks, rows * BLOCK_ROWS * TILE_COLUMNS));
     }
-    return DONE;
+    return j->result;
 }
 
-int direct_weight_gradient(const conv *s, const float *x, prologue before, const float *gy,
-                           float *gW)
+int direct_weight_gradient(const conv *s, const float *x, const float *gy, float *gW)
 {
     const long k = s->k / s->groups;
     int result = DONE;
     for (long group = 0; group < s->groups && result == DONE; group++) {
         job j = {
-            .x = input_patches(s, x, before, group),
+            .x = input_patches(s, x, group),
             .gy = gy + group * k, .gW = gW + group * k, .k = k,
         };
         result = compute(&j);

@@ -1,9 +1,5 @@
 #include "gemm.h"
 
-#if TILE_ROWS > 6 || TILE_VECTORS > 4
-#error "more cases are needed below"
-#endif
-
 /* Steps of a narrow tile are over before two lines can be asked for. */
 enum { BOTH_STREAMS = TILE_COLUMNS >= 64 };
 
@@ -20,6 +16,9 @@ typedef struct {
 ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows, const int vectors,
                                  const int transposed)
 {
+    _Static_assert(TILE_ROWS <= 6 && TILE_VECTORS <= 4, "more cases are needed below");
+    if (rows > TILE_ROWS || vectors > TILE_VECTORS)
+        return;
     vec sum[TILE_ROWS][TILE_VECTORS];
     const float *a[TILE_ROWS];
     long c[TILE_ROWS];
@@ -73,30 +72,29 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
             store_some(m->c + c[r] + v * LANES, sum[r][v], v < vectors - 1 ? LANES : t->lanes);
 }
 
-#define TILE(rows, vectors)                                                                        \
-    case rows:                                                                                     \
-        if (rows <= TILE_ROWS && vectors <= TILE_VECTORS)                                          \
-            multiply_tile(m, t, rows, vectors, transposed);                                        \
-        return;
+/* Tiles of every size, with the constants that they need. */
 
-#define TILES(vectors)                                                                             \
-    switch (rows) {                                                                                \
-        TILE(1, vectors) TILE(2, vectors) TILE(3, vectors)                                         \
-        TILE(4, vectors) TILE(5, vectors) TILE(6, vectors)                                         \
-    }
-
-ALWAYS_INLINE void choose_tile(const product *m, const tile *t, long rows, long vectors,
-                               int transposed)
+ALWAYS_INLINE void choose_vectors(const product *m, const tile *t, const int rows, long vectors,
+                                  const int transposed)
 {
     switch (vectors) {
-    case 1:
-        TILES(1) return;
-    case 2:
-        TILES(2) return;
-    case 3:
-        TILES(3) return;
-    case 4:
-        TILES(4) return;
+    case 1: multiply_tile(m, t, rows, 1, transposed); break;
+    case 2: multiply_tile(m, t, rows, 2, transposed); break;
+    case 3: multiply_tile(m, t, rows, 3, transposed); break;
+    case 4: multiply_tile(m, t, rows, 4, transposed); break;
+    }
+}
+
+ALWAYS_INLINE void choose_tile(const product *m, const tile *t, long rows, long vectors,
+                               const int transposed)
+{
+    switch (rows) {
+    case 1: choose_vectors(m, t, 1, vectors, transposed); break;
+    case 2: choose_vectors(m, t, 2, vectors, transposed); break;
+    case 3: choose_vectors(m, t, 3, vectors, transposed); break;
+    case 4: choose_vectors(m, t, 4, vectors, transposed); break;
+    case 5: choose_vectors(m, t, 5, vectors, transposed); break;
+    case 6: choose_vectors(m, t, 6, vectors, transposed); break;
     }
 }
 

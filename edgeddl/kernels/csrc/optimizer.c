@@ -65,11 +65,8 @@ static void update_part(void *context, int part, int parts)
     for (const segment *s = j.segments; s < j.segments + j.count; s++) {
         const long length = s->end - s->start, end = s->start + share(length, part + 1, parts);
         const float decay = (float)s->decay;
-        long i = s->start + share(length, part, parts);
-        for (; i + LANES <= end; i += LANES)
-            update(&j.rule, load(j.gradient + i), decay, i, LANES);
-        if (i < end)
-            update(&j.rule, load_part(j.gradient + i, end - i), decay, i, end - i);
+        for (long i = s->start + share(length, part, parts); i < end; i += LANES)
+            update(&j.rule, load_some(j.gradient + i, end - i), decay, i, end - i);
     }
 }
 

@@ -57,13 +57,11 @@ void drop_unseen_taps(axis *a)
         a->taps--;
 }
 
-patches input_patches(const conv *s, const float *x, prologue before, long group)
+patches input_patches(const conv *s, const float *x, long group)
 {
     const long c = s->c / s->groups;
-    if (before.scale)
-        before = (prologue){before.scale + group * c, before.shift + group * c};
     return (patches){
-        .source = x + group * c, .images = s->n, .pixel = s->c, .c = c, .before = before,
+        .source = x + group * c, .images = s->n, .pixel = s->c, .c = c,
         .y = forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy),
         .x = forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx),
         .out_h = s->out_h, .out_w = s->out_w, .out_pixel = s->k,
@@ -80,29 +78,17 @@ static long group_images(const patches *p)
 /* Whether the taps of a row see numbers that are adjacent. */
 static int has_long_runs(const patches *p) { return p->x.tap_step == 1 && p->pixel == p->c; }
 
-static long most_runs(const patches *p)
-{
-    const long rows = p->y.taps, taps = p->x.taps;
-    return has_long_runs(p) ? rows * ceil_div(taps * p->c, BLOCK_DEPTH)
-                            : rows * taps * ceil_div(p->c, BLOCK_DEPTH);
-}
-
-static long normalized_floats(const patches *p)
-{
-    return p->before.scale ? group_images(p) * p->y.pixels * p->x.pixels * p->pixel : 0;
-}
-
 long walk_floats(const patches *p)
 {
-    const long runs = most_runs(p) * (long)(sizeof(run) / sizeof(float));
-    return round_up(normalized_floats(p), 16) + round_up(runs, 16);
+    const long rows = p->y.taps, taps = p->x.taps;
+    const long runs = has_long_runs(p) ? rows * ceil_div(taps * p->c, BLOCK_DEPTH)
+                                       : rows * taps * ceil_div(p->c, BLOCK_DEPTH);
+    return round_up(runs * (long)(sizeof(run) / sizeof(float)), 16);
 }
 
 void start_walk(block *b, const patches *p, long from, long to, float *memory)
 {
-    b->p = p, b->at = from, b->end = to, b->group = group_images(p);
-    b->normalized = memory, b->runs = (run *)(memory + round_up(normalized_floats(p), 16));
-    b->known_group = -1;
+    b->p = p, b->at = from, b->end = to, b->group = group_images(p), b->runs = (run *)memory;
 }
 
 static void find_runs(block *b, const span *row, const span *column)
@@ -118,40 +104,6 @@ static void find_runs(block *b, const span *row, const span *column)
                 b->runs[b->run_count++] =
                     (run){from + d, number + d, min_long(together * p->c - d, BLOCK_DEPTH)};
         }
-}
-
-/* Rows from .. to of the group's images, one image after the other. */
-static void normalize_rows(block *b, const float *source, long from, long to)
-{
-    const patches *p = b->p;
-    for (long pixel = from * p->x.pixels; pixel < to * p->x.pixels; pixel++)
-        for (long c = 0; c < p->c; c += LANES) {
-            const long at = pixel * p->pixel + c, lanes = p->c - c;
-            const vec scale = load_some(p->before.scale + c, lanes);
-            const vec shift = load_some(p->before.shift + c, lanes);
-            const vec x = load_some(source + at, lanes);
-            store_some(b->normalized + at, normalize(x, scale, shift), lanes);
-        }
-}
-
-/* The group's images, normalised if that is asked for as far as this block sees them. */
-static const float *find_source(block *b, long group, const span *row)
-{
-    const patches *p = b->p;
-    const long image = p->y.pixels * p->x.pixels * p->pixel, line = p->x.pixels * p->pixel;
-    const float *source = p->source + group * b->group * image;
-    if (!p->before.scale || !b->run_count)
-        return source;
-    const long from = b->places[0].a / line, last = b->places[b->count - 1].a / line;
-    const long to = last + (row->to - 1 - row->from) * p->y.tap_step + 1;
-    if (b->known_group != group)
-        b->known_group = group, b->known_from = b->known_to = from;
-    if (from < b->known_from)
-        normalize_rows(b, source, from, b->known_from);
-    if (to > b->known_to)
-        normalize_rows(b, source, b->known_to, to);
-    b->known_from = min_long(b->known_from, from), b->known_to = max_long(b->known_to, to);
-    return b->normalized;
 }
 
 static void find_places(block *b, const span *row, const span *column, long patch)
@@ -194,7 +146,7 @@ int next_block(block *b)
     b->at += b->count;
     find_runs(b, &row, &column);
     find_places(b, &row, &column, patch);
-    b->source = find_source(b, group, &row);
+    b->source = p->source + group * b->group * p->y.pixels * p->x.pixels * p->pixel;
     b->out = group * b->group * p->out_h * p->out_w * p->out_pixel;
     return 1;
 }

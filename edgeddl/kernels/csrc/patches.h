@@ -40,13 +40,12 @@ void drop_unseen_taps(axis *a);
 typedef struct {
     const float *source; /* [images][y.pixels][x.pixels], `pixel` numbers each, c of them seen */
     long images, pixel, c;
-    prologue before;
     axis y, x;
     long out_h, out_w, out_pixel; /* where results, or their gradients, lie */
 } patches;
 
 /* The patches of a convolution's input, of one group of channels. */
-patches input_patches(const conv *s, const float *x, prologue before, long group);
+patches input_patches(const conv *s, const float *x, long group);
 
 ALWAYS_INLINE long patch_count(const patches *p)
 {
@@ -69,12 +68,10 @@ typedef struct {
     /* of the walk */
     const patches *p;
     long at, end;
-    long group;        /* images that are done together, class by class */
-    float *normalized; /* the group's images, as far as rows known_from .. known_to */
-    long known_group, known_from, known_to;
+    long group; /* images that are done together, class by class */
 } block;
 
-/* Memory that a walk needs, for runs and for images that are normalised. */
+/* Memory that a walk needs, for runs. */
 long walk_floats(const patches *p);
 
 void start_walk(block *b, const patches *p, long from, long to, float *memory);

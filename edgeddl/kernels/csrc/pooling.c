@@ -130,3 +130,24 @@ EXPORT int edgeddl_pooling_backward(const pooling *s, int largest, const float *
     run_parts(backward_part, &job, parts_for(s->n, s->out_h * s->out_w * s->c * s->kh * s->kw));
     return DONE;
 }
+
+/* Over whole images: each is a row of pixels, and one window. */
+static pooling whole_images(long images, long pixels, long channels)
+{
+    return (pooling){.n = images, .h = 1, .w = pixels, .c = channels, .kh = 1, .kw = pixels,
+                     .sy = 1, .sx = 1, .out_h = 1, .out_w = 1};
+}
+
+EXPORT int edgeddl_global_average_forward(long images, long pixels, long channels, const float *x,
+                                          float *y)
+{
+    const pooling s = whole_images(images, pixels, channels);
+    return edgeddl_pooling_forward(&s, 0, x, y);
+}
+
+EXPORT int edgeddl_global_average_backward(long images, long pixels, long channels,
+                                           const float *gy, float *gx)
+{
+    const pooling s = whole_images(images, pixels, channels);
+    return edgeddl_pooling_backward(&s, 0, NULL, NULL, gy, gx);
+}

@@ -57,25 +57,21 @@ ALWAYS_INLINE void each_vector(const matrix *m, int part, int parts, vector_func
 typedef void sum_function(const void *job, long first, long last, long c, long count, int vectors,
                           float *sums);
 
-ALWAYS_INLINE void each_group(long channels, sum_function *run, const void *job, long first,
-                              long last, float *sums)
-{
-    long c = 0;
-    for (; c + GROUP * LANES <= channels; c += GROUP * LANES)
-        run(job, first, last, c, LANES, GROUP, sums);
-    for (; c + LANES <= channels; c += LANES)
-        run(job, first, last, c, LANES, 1, sums);
-    if (c < channels)
-        run(job, first, last, c, channels - c, 1, sums);
-}
-
 /* The sums of this part's blocks: sums is [blocks][quantities][channels]. */
 ALWAYS_INLINE void sum_blocks(const matrix *m, int part, int parts, sum_function *run,
                               const void *job, float *sums, long quantities)
 {
-    for (long b = share(m->blocks, part, parts); b < share(m->blocks, part + 1, parts); b++)
-        each_group(m->channels, run, job, first_row(m, b), first_row(m, b + 1),
-                   sums + b * quantities * m->channels);
+    for (long b = share(m->blocks, part, parts); b < share(m->blocks, part + 1, parts); b++) {
+        const long channels = m->channels, first = first_row(m, b), last = first_row(m, b + 1);
+        float *to = sums + b * quantities * channels;
+        long c = 0;
+        for (; c + GROUP * LANES <= channels; c += GROUP * LANES)
+            run(job, first, last, c, LANES, GROUP, to);
+        for (; c + LANES <= channels; c += LANES)
+            run(job, first, last, c, LANES, 1, to);
+        if (c < channels)
+            run(job, first, last, c, channels - c, 1, to);
+    }
 }
 
 /* total[i] = the sum over blocks of sums[block][i], for i < quantities * channels. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -18,15 +19,14 @@ static struct {
     pthread_mutex_t in_use; /* by one caller at a time; others do their parts themselves */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_int threads;    /* wanted */
-    atomic_int running;    /* workers there are */
+    int running;           /* workers there are */
+    atomic_int threads;    /* wanted, the caller's included */
     atomic_uint round;     /* counts the calls: workers wait for it to change */
     atomic_int unfinished; /* workers that have not finished this round */
     atomic_int sleeping;
     part_function *run;
     void *context;
     int parts;
-    int limit;       /* threads that may take parts */
     atomic_int next; /* part that nobody has taken */
 } pool = {
     .in_use = PTHREAD_MUTEX_INITIALIZER,
@@ -70,15 +70,6 @@ static unsigned wait_for_round(unsigned seen)
     return atomic_load(&pool.round);
 }
 
-static struct worker {
-    int number;
-    unsigned round; /* the last before it was started */
-} workers[MOST_THREADS];
-
-static _Thread_local int number; /* 0 for every thread that is not of the pool */
-
-int thread_number(void) { return number; }
-
 static void take_parts(void)
 {
     int part;
@@ -86,15 +77,13 @@ static void take_parts(void)
         pool.run(pool.context, part, pool.parts);
 }
 
-static void *work(void *argument)
+static void *work(void *last_round)
 {
-    const struct worker *self = argument;
-    unsigned round = self->round;
-    number = self->number;
+    unsigned round = (unsigned)(uintptr_t)last_round;
     for (;;) {
         round = wait_for_round(round);
         const int closing = !pool.run;
-        if (!closing && number < pool.limit)
+        if (!closing)
             take_parts();
         atomic_fetch_sub(&pool.unfinished, 1);
         if (closing)
@@ -102,14 +91,13 @@ static void *work(void *argument)
     }
 }
 
-static void start_round(part_function *run, void *context, int parts, int limit)
+static void start_round(part_function *run, void *context, int parts)
 {
-    pool.limit = limit;
     pool.run = run;
     pool.context = context;
     pool.parts = parts;
     atomic_store(&pool.next, 0);
-    atomic_store(&pool.unfinished, atomic_load(&pool.running));
+    atomic_store(&pool.unfinished, pool.running);
     atomic_fetch_add(&pool.round, 1);
     if (atomic_load(&pool.sleeping)) {
         pthread_mutex_lock(&pool.lock);
@@ -129,7 +117,7 @@ static void wait_for_workers(void)
 
 static void forget_workers(void) /* a forked child has none */
 {
-    atomic_store(&pool.running, 0);
+    pool.running = 0;
     atomic_store(&pool.sleeping, 0);
     pthread_mutex_init(&pool.in_use, NULL);
     pthread_mutex_init(&pool.lock, NULL);
@@ -141,23 +129,19 @@ static void start_workers(int wanted)
     static int prepared_to_fork = 0;
     if (!prepared_to_fork)
         prepared_to_fork = !pthread_atfork(NULL, NULL, forget_workers);
-    for (int number = atomic_load(&pool.running) + 1; number <= wanted; number++) {
+    for (; pool.running < wanted; pool.running++) {
         pthread_t thread;
-        workers[number] = (struct worker){number, atomic_load(&pool.round)};
-        if (pthread_create(&thread, NULL, work, &workers[number]))
+        if (pthread_create(&thread, NULL, work, (void *)(uintptr_t)atomic_load(&pool.round)))
             return; /* fewer workers do it too */
         pthread_detach(thread);
-        atomic_fetch_add(&pool.running, 1);
     }
 }
 
 void run_parts(part_function *run, void *context, int parts)
 {
-    const int workers = thread_count() - 1;
-    if (parts > 1 && workers > 0 && !pthread_mutex_trylock(&pool.in_use)) {
-        if (atomic_load(&pool.running) < workers)
-            start_workers(workers);
-        start_round(run, context, parts, workers + 1);
+    if (parts > 1 && !pthread_mutex_trylock(&pool.in_use)) {
+        start_workers(atomic_load(&pool.threads) - 1);
+        start_round(run, context, parts);
         take_parts();
         wait_for_workers();
         pthread_mutex_unlock(&pool.in_use);
@@ -166,14 +150,6 @@ void run_parts(part_function *run, void *context, int parts)
     for (int part = 0; part < parts; part++)
         run(context, part, parts);
 }
-
-static _Thread_local int in_this_call; /* threads, if this thread is in a call */
-
-int thread_count(void) { return in_this_call ? in_this_call : atomic_load(&pool.threads); }
-
-void begin_call(void) { in_this_call = atomic_load(&pool.threads); }
-
-void end_call(void) { in_this_call = 0; }
 
 static int parts_of(long pieces, long work, long most)
 {
@@ -184,55 +160,60 @@ static int parts_of(long pieces, long work, long most)
 
 int parts_for(long pieces, long work)
 {
-    const long threads = thread_count();
+    const long threads = atomic_load(&pool.threads);
     return threads == 1 ? 1 : parts_of(pieces, work, threads * PARTS_PER_THREAD);
 }
 
-int sums_for(long pieces, long work) { return parts_of(pieces, work, thread_count()); }
+int sums_for(long pieces, long work)
+{
+    return parts_of(pieces, work, atomic_load(&pool.threads));
+}
 
 EXPORT void edgeddl_set_threads(int threads)
 {
-    if (threads < 1)
-        threads = 1;
-    if (threads > MOST_THREADS)
-        threads = MOST_THREADS;
+    threads = threads < MOST_THREADS ? threads : MOST_THREADS;
     pthread_mutex_lock(&pool.in_use);
-    if (atomic_load(&pool.running) > threads - 1) {
-        start_round(NULL, NULL, 0, 0);
+    if (pool.running > threads - 1) {
+        start_round(NULL, NULL, 0);
         wait_for_workers();
-        atomic_store(&pool.running, 0);
+        pool.running = 0;
     }
-    atomic_store(&pool.threads, threads);
+    atomic_store(&pool.threads, threads < 1 ? 1 : threads);
     pthread_mutex_unlock(&pool.in_use);
 }
 
-EXPORT int edgeddl_get_threads(void) { return thread_count(); }
+EXPORT int edgeddl_get_threads(void) { return atomic_load(&pool.threads); }
 
-/* Workspaces: one a thread, grown when more is asked for, freed when the thread ends. Pages of
- * their own: in malloc's memory each growth would leave a hole among arrays that come and go. How
- * many bytes there are is written before the numbers. */
+/* Workspaces: of each kind one a thread, grown when more is asked for, freed when the thread ends.
+ * Pages of their own: in malloc's memory each growth would leave a hole among arrays that come and
+ * go. How many bytes there are is written before the numbers. */
 
 enum { HEADER = 4096 }; /* numbers begin on a page */
+enum { OF_CALLS, OF_PARTS, KINDS };
 
-static pthread_key_t space_key;
+static pthread_key_t space_keys[KINDS];
 static pthread_once_t space_once = PTHREAD_ONCE_INIT;
 
 static void free_space(void *pages) { munmap(pages, *(size_t *)pages); }
 
-static void make_space_key(void) { pthread_key_create(&space_key, free_space); }
+static void make_space_keys(void)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        pthread_key_create(&space_keys[kind], free_space);
+}
 
-float *workspace(size_t floats)
+static float *space(int kind, size_t floats)
 {
     const size_t bytes = HEADER + floats * sizeof(float);
-    pthread_once(&space_once, make_space_key);
-    char *pages = pthread_getspecific(space_key);
+    pthread_once(&space_once, make_space_keys);
+    char *pages = pthread_getspecific(space_keys[kind]);
     if (!pages || *(size_t *)pages < bytes) {
         if (pages)
             free_space(pages);
         pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED)
             pages = NULL;
-        if (pthread_setspecific(space_key, pages) || !pages)
+        if (pthread_setspecific(space_keys[kind], pages) || !pages)
             return NULL;
 #ifdef MADV_HUGEPAGE
         madvise(pages, bytes, MADV_HUGEPAGE); /* 1 to 5 % */
@@ -240,4 +221,14 @@ float *workspace(size_t floats)
         *(size_t *)pages = bytes;
     }
     return (float *)(pages + HEADER);
+}
+
+float *workspace(size_t floats) { return space(OF_CALLS, floats); }
+
+float *part_workspace(size_t floats, int *result)
+{
+    float *memory = space(OF_PARTS, floats);
+    if (!memory)
+        set_result(result, OUT_OF_MEMORY);
+    return memory;
 }

@@ -10,23 +10,20 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What kernels return. */
-/* NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use the plain one. */
+/* What kernels return. NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use the
+ * plain one. */
 enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
+
+/* For parts, which run at the same time. */
+static inline void set_result(int *result, int what)
+{
+    __atomic_store_n(result, what, __ATOMIC_RELAXED);
+}
 
 typedef void part_function(void *context, int part, int parts);
 
-/* How many threads there are, the caller's included. Between begin_call and end_call it stays the
- * same for the calling thread: what has memory for each of them must call these. */
-int thread_count(void);
-void begin_call(void);
-void end_call(void);
-
 /* Calls run(context, part, parts) for every part, at the same time where threads are free. */
 void run_parts(part_function *run, void *context, int parts);
-
-/* Which thread this is, for memory of its own within a call: below thread_count(). */
-int thread_number(void);
 
 /* Parts for so many pieces of work, of `work` numbers each: some for each thread, so that all end
  * at the same time though one be slower, but none so small that handing it over costs more than it
@@ -39,7 +36,11 @@ int sums_for(long pieces, long work);
 /* The first of `count` pieces for this part; those of part + 1 begin where its end. */
 static inline long share(long count, int part, int parts) { return count * part / parts; }
 
-/* Memory of this thread, aligned to 64 bytes, valid until the thread asks again; NULL if none. */
+/* Memory of this thread, aligned to 64 bytes, valid until the thread asks for more; NULL if there is
+ * none. What is seen by all parts of a call. */
 float *workspace(size_t floats);
+
+/* Likewise, another: what a part has for itself, while it runs. If there is none, *result says so. */
+float *part_workspace(size_t floats, int *result);
 
 #endif

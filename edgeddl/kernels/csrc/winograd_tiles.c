@@ -15,9 +15,10 @@ static void find_pixels(const images *x, long image, long top, long left, const 
 }
 
 ALWAYS_INLINE void transform_channels(const images *x, const float **pixels, one_way transform,
-                                      const int size, const int points, const int prepare, long c,
+                                      const kind kind, const int size, const int prepare, long c,
                                       long count, float *target, long plane)
 {
+    const int points = sizes[kind].points;
     vec in[MOST_PLANES], out[MOST_PLANES], scale, shift;
     if (prepare) {
         scale = load_some(x->before.scale + c, count);
@@ -29,79 +30,151 @@ ALWAYS_INLINE void transform_channels(const images *x, const float **pixels, one
         if (prepare && pixels[i] != x->nothing)
             in[i] = normalize(in[i], scale, shift);
     }
-    both_ways(transform, size, points, in, out);
+    both_ways(transform, kind, size, points, in, out);
 #pragma GCC unroll 81
     for (int i = 0; i < points * points; i++)
         store(target + i * plane, out[i]);
 }
 
 ALWAYS_INLINE void transform_tile(const images *x, const float **pixels, one_way transform,
-                                  const int size, const int points, const int prepare,
+                                  const kind kind, const int size, const int prepare,
                                   const planes *V, long row)
 {
     long c = 0;
     for (; c + LANES <= x->c; c += LANES)
-        transform_channels(x, pixels, transform, size, points, prepare, c, LANES,
+        transform_channels(x, pixels, transform, kind, size, prepare, c, LANES,
                            at_column(V, c) + row * V->row, V->plane);
     if (c < x->c)
-        transform_channels(x, pixels, transform, size, points, prepare, c, x->c - c,
+        transform_channels(x, pixels, transform, kind, size, prepare, c, x->c - c,
                            at_column(V, c) + row * V->row, V->plane);
 }
 
+typedef void tile_function(const images *x, const float **pixels, const planes *V, long row);
+
+/* Of x, or of gy in its place for the gradient of x; with 5 x 5 windows the same. */
 static void transform_x(const images *x, const float **pixels, const planes *V, long row)
 {
     if (x->before.scale)
-        transform_tile(x, pixels, input_one_way, POINTS, POINTS, 1, V, row);
+        transform_tile(x, pixels, input_one_way, THREE, sizes[THREE].inputs, 1, V, row);
     else
-        transform_tile(x, pixels, input_one_way, POINTS, POINTS, 0, V, row);
+        transform_tile(x, pixels, input_one_way, THREE, sizes[THREE].inputs, 0, V, row);
 }
 
 static void transform_x_2(const images *x, const float **pixels, const planes *V, long row)
 {
     if (x->before.scale)
-        transform_tile(x, pixels, input_one_way_2, 2 * OUTPUTS + 1, POINTS_2, 1, V, row);
+        transform_tile(x, pixels, input_one_way, STRIDE_2, sizes[STRIDE_2].inputs, 1, V, row);
     else
-        transform_tile(x, pixels, input_one_way_2, 2 * OUTPUTS + 1, POINTS_2, 0, V, row);
-}
-
-static void transform_gy(const images *gy, const float **pixels, const planes *V, long row)
-{
-    transform_tile(gy, pixels, gradient_one_way, OUTPUTS, POINTS, 0, V, row);
-}
-
-static void transform_gy_2(const images *gy, const float **pixels, const planes *V, long row)
-{
-    transform_tile(gy, pixels, gradient_one_way_2, OUTPUTS, POINTS_2, 0, V, row);
-}
-
-static void transform_gy_5(const images *gy, const float **pixels, const planes *V, long row)
-{
-    transform_tile(gy, pixels, gradient_one_way_5, OUTPUTS_5, POINTS, 0, V, row);
+        transform_tile(x, pixels, input_one_way, STRIDE_2, sizes[STRIDE_2].inputs, 0, V, row);
 }
 
 static void transform_turned_2(const images *gy, const float **pixels, const planes *V, long row)
 {
-    transform_tile(gy, pixels, turned_input_one_way_2, OUTPUTS + 1, POINTS_2, 0, V, row);
+    transform_tile(gy, pixels, input_one_way, TURNED_2, sizes[TURNED_2].inputs, 0, V, row);
 }
 
-const reading read_x[] = {{POINTS, OUTPUTS, POINTS, transform_x},
-                          {2 * OUTPUTS + 1, 2 * OUTPUTS, POINTS_2, transform_x_2},
-                          {POINTS, OUTPUTS_5, POINTS, transform_x}};
-const reading read_gy[] = {{OUTPUTS, OUTPUTS, POINTS, transform_gy},
-                           {OUTPUTS, OUTPUTS, POINTS_2, transform_gy_2},
-                           {OUTPUTS_5, OUTPUTS_5, POINTS, transform_gy_5}};
-const reading read_turned_gy[] = {{POINTS, OUTPUTS, POINTS, transform_x},
-                                  {OUTPUTS + 1, OUTPUTS, POINTS_2, transform_turned_2},
-                                  {POINTS, OUTPUTS_5, POINTS, transform_x}};
-
-void read_tiles(const images *x, const reading *how, const grid *tiles, long first, long count,
-                long row, planes V)
+/* Of gy, for the gradient of the weights. */
+static void transform_gy(const images *gy, const float **pixels, const planes *V, long row)
 {
+    transform_tile(gy, pixels, gradient_one_way, THREE, sizes[THREE].gradients, 0, V, row);
+}
+
+static void transform_gy_5(const images *gy, const float **pixels, const planes *V, long row)
+{
+    transform_tile(gy, pixels, gradient_one_way, FIVE, sizes[FIVE].gradients, 0, V, row);
+}
+
+static void transform_gy_2(const images *gy, const float **pixels, const planes *V, long row)
+{
+    transform_tile(gy, pixels, gradient_one_way, STRIDE_2, sizes[STRIDE_2].gradients, 0, V, row);
+}
+
+/* By kind. */
+static tile_function *const transform_inputs[] = {
+    transform_x, transform_x, transform_x_2, transform_turned_2};
+static tile_function *const transform_gradients[] = {transform_gy, transform_gy_5, transform_gy_2};
+
+/* The tiles first .. first + count, written to V from `row` on. */
+static void read_tiles(const images *x, const grid *tiles, long first, long count, long row,
+                       const planes *V)
+{
+    const int size = x->for_weights ? sizes[x->kind].gradients : sizes[x->kind].inputs;
+    const int step = x->for_weights ? size : sizes[x->kind].step;
+    tile_function *transform =
+        x->for_weights ? transform_gradients[x->kind] : transform_inputs[x->kind];
     const float *pixels[MOST_PLANES];
     for (long t = 0; t < count; t++) {
         const position at = tile_position(tiles, first + t);
-        find_pixels(x, at.image, at.row * how->step - x->top, at.column * how->step - x->left,
-                    how->size, pixels);
-        how->transform(x, pixels, &V, row + t);
+        find_pixels(x, at.image, at.row * step - x->top, at.column * step - x->left, size, pixels);
+        transform(x, pixels, V, row + t);
     }
+}
+
+static void read_part(void *context, int part, int parts)
+{
+    const walk *w = context;
+    const long from = share(w->count, part, parts), to = share(w->count, part + 1, parts);
+    for (int i = 0; i < 2 && w->in[i].x; i++)
+        read_tiles(&w->in[i], &w->tiles, w->first + from, to - from, from, &w->V[i]);
+}
+
+/* Tiles first .. end: by all threads together, or by one if they are its own. */
+static void compute_tiles(walk *w, long first, long end)
+{
+    const long blocks = ceil_div(end - first, w->most);
+    const long read_work = w->points * w->points * (w->in[0].c + w->in[1].c);
+    for (w->block = 0; w->block < blocks; w->block++) {
+        w->first = first + (end - first) * w->block / blocks;
+        w->count = first + (end - first) * (w->block + 1) / blocks - w->first;
+        run_parts(read_part, w, w->own_tiles ? 1 : parts_for(w->count, read_work));
+        run_parts(w->compute, w, w->own_tiles ? 1 : parts_for(w->items, w->item_work));
+    }
+}
+
+float *own_memory(const walk *w)
+{
+    return part_workspace((size_t)w->own_floats, w->result);
+}
+
+/* V is behind what compute has for itself. */
+static void compute_own_tiles(void *context, int part, int parts)
+{
+    walk w = *(const walk *)context;
+    const long floats = w.own_floats;
+    w.own_floats += w.V[0].panel + w.V[1].panel;
+    float *memory = own_memory(&w);
+    if (!memory)
+        return;
+    w.V[0].first = memory + floats;
+    w.V[1].first = w.V[0].first + w.V[0].panel;
+    w.part = part;
+    compute_tiles(&w, share(w.tiles.count, part, parts), share(w.tiles.count, part + 1, parts));
+}
+
+float *prepare_walk(walk *w, long padding, long floats)
+{
+    const long nothing = round_up(max_long(w->in[0].c, w->in[1].c), PADDING);
+    long shared = 0;
+    w->own_floats = round_up(w->own_floats, PADDING);
+    for (int i = 0; i < 2 && w->in[i].x; i++) {
+        w->V[i] = make_planes(w->points * w->points, w->most,
+                              w->own_tiles ? w->in[i].c : w->widths[i], padding);
+        shared += w->own_tiles ? 0 : planes_floats(&w->V[i], w->in[i].c);
+    }
+    float *memory = workspace((size_t)(nothing + round_up(shared, PADDING) + floats));
+    if (!memory)
+        return NULL;
+    memset(memory, 0, (size_t)nothing * sizeof(float));
+    w->in[0].nothing = w->in[1].nothing = memory;
+    w->V[0].first = memory + nothing;
+    w->V[1].first = w->V[0].first + planes_floats(&w->V[0], w->in[0].c);
+    return memory + nothing + round_up(shared, PADDING);
+}
+
+void run_walk(walk *w, int parts)
+{
+    if (w->own_tiles)
+        run_parts(compute_own_tiles, w, parts);
+    else
+        compute_tiles(w, 0, w->tiles.count);
 }

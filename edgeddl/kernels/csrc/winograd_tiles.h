@@ -1,9 +1,15 @@
-/* Tiles of images, and the planes that they are transformed to. */
+/* Tiles of images, the planes that they are transformed to, and who computes what of them. */
 #ifndef EDGEDDL_WINOGRAD_TILES_H
 #define EDGEDDL_WINOGRAD_TILES_H
 
 #include "convolution.h"
 #include "winograd_transforms.h"
+
+/* For y and the gradient of the weights or, of_x, for gx. */
+static inline kind kind_of(const conv *s, int of_x)
+{
+    return s->kh == sizes[FIVE].taps ? FIVE : s->sy == 1 ? THREE : of_x ? TURNED_2 : STRIDE_2;
+}
 
 /* Planes a multiple of 4 KB apart would all fall into the same few lines of the first-level cache.
  * Rows too, where the product runs down a column. */
@@ -16,10 +22,10 @@ typedef struct {
     long width, row, plane, panel;
 } planes;
 
-static inline planes make_planes(float *memory, int count, long rows, long width, long padding)
+static inline planes make_planes(int count, long rows, long width, long padding)
 {
     const long row = round_up(width, LANES) + padding, plane = rows * row + PADDING;
-    return (planes){memory, width, row, plane, count * plane};
+    return (planes){NULL, width, row, plane, count * plane};
 }
 
 /* How many numbers there are in planes of so many columns. */
@@ -37,11 +43,6 @@ static inline planes put_at(float *memory, planes p)
 static inline float *at_column(const planes *p, long column)
 {
     return p->first + column / p->width * p->panel + column % p->width;
-}
-
-static inline planes from_column(const planes *p, long column)
-{
-    return put_at(at_column(p, column), *p);
 }
 
 /* The plane of the weights that a plane of inputs is multiplied by: see stride 2. */
@@ -77,33 +78,12 @@ static inline position tile_position(const grid *tiles, long tile)
 typedef struct {
     const float *x;
     long h, w, c;
-    long top, left; /* how far the first tile begins outside */
+    kind kind;
+    int for_weights; /* this is gy, for the gradient of the weights */
+    long top, left;  /* how far the first tile begins outside */
     prologue before;
     const float *nothing;
 } images;
-
-/* A way to read tiles of size x size pixels, `step` pixels apart, and to transform them to points x
- * points planes. */
-typedef struct {
-    int size, step, points;
-    void (*transform)(const images *x, const float **pixels, const planes *V, long row);
-} reading;
-
-/* What there are tiles for. */
-typedef enum { THREE, THREE_STRIDE_2, FIVE, KINDS } kind; /* windows of 3 x 3, 5 x 5 pixels */
-
-static inline kind kind_of(const conv *s)
-{
-    return s->kh == TAPS_5 ? FIVE : s->sy == 2 ? THREE_STRIDE_2 : THREE;
-}
-
-/* By kind: x, for the forward pass and the gradient of weights; gy, for the gradient of weights;
- * gy, for that of x. */
-extern const reading read_x[KINDS], read_gy[KINDS], read_turned_gy[KINDS];
-
-/* The tiles first .. first + count, as planes of [tiles][channels], written from `row` on. */
-void read_tiles(const images *x, const reading *how, const grid *tiles, long first, long count,
-                long row, planes V);
 
 /* The memory, about, where so many tiles are; of their first row, those before have seen nearly
  * all. */
@@ -113,6 +93,46 @@ static inline stream ask_for_tiles(const images *x, const grid *tiles, long firs
     const long floats = x->h * x->w * x->c, each = tiles->high * tiles->wide;
     return ask_for(x->x + x->top * x->w * x->c + first * floats / each, count * floats / each,
                    steps);
+}
+
+/* All tiles are computed block by block: those of a block are read and transformed to V, planes of
+ * [tiles][channels]; then `compute` makes of these what is wanted, `items` of it for each block.
+ *
+ * Either each thread takes tiles of its own, or all threads transform a block together and then share
+ * the items. */
+typedef struct {
+    grid tiles;
+    int points;          /* of a tile along an axis */
+    images in[2];        /* what tiles are read of; the second may have no x */
+    long widths[2];      /* of the panels of V, where threads share it */
+    planes V[2];
+    part_function *compute; /* parts of the items; its context is the walk */
+    const void *job;        /* what else it needs */
+    long items, item_work;
+    long most;       /* tiles of a block */
+    int own_tiles;   /* whether every thread has tiles of its own */
+    long own_floats; /* that compute needs for itself */
+    int *result;
+    int part; /* of the walk, if tiles are the thread's own */
+    long block, first, count; /* the present block, of this part; its tiles */
+} walk;
+
+/* Lays out V, and finds memory for it, where threads share it, and for `floats` numbers, where these
+ * are returned; NULL if there is none. */
+float *prepare_walk(walk *w, long padding, long floats);
+
+/* In so many parts, if threads have tiles of their own. */
+void run_walk(walk *w, int parts);
+
+/* What compute has for itself; NULL if there is none. */
+float *own_memory(const walk *w);
+
+/* For sums of outputs minus themselves: zero, or NaN if any is infinite or NaN. */
+static inline void check_finite(const walk *w, vec zeros)
+{
+    for (int lane = 0; lane < LANES; lane++)
+        if (zeros[lane] != 0)
+            set_result(w->result, NOT_FINITE);
 }
 
 #endif

@@ -17,17 +17,33 @@
 
 #include "simd.h"
 
-enum { OUTPUTS = 4, TAPS = 3, POINTS = 6, PLANES = POINTS * POINTS };
-enum { OUTPUTS_5 = 2, TAPS_5 = 5 }; /* of 5 x 5 windows */
-enum { POINTS_2 = 9, PLANES_2 = POINTS_2 * POINTS_2 }; /* with stride 2: points, then pixels */
-enum { MOST_POINTS = POINTS_2, MOST_PLANES = PLANES_2, MOST_TAPS = TAPS_5 };
+enum { OUTPUTS = 4, POINTS = 6, PLANES = POINTS * POINTS };
+enum { MOST_TAPS = 5, MOST_POINTS = 9, MOST_PLANES = MOST_POINTS * MOST_POINTS };
+
+/* What there are tiles for: windows of 3 x 3 pixels, windows of 5 x 5 pixels, windows of 3 x 3 pixels
+ * with stride 2, and the gradient of the input of the latter. */
+typedef enum { THREE, FIVE, STRIDE_2, TURNED_2 } kind;
+
+/* Of a tile along an axis: */
+static const struct {
+    int taps;          /* of the window */
+    int inputs, step;  /* pixels that are read; how far they are from those of the next tile */
+    int points;        /* values they are transformed to, with stride 2 those at points, then pixels */
+    int outputs;       /* pixels that are written */
+    int gradients;     /* pixels of gy, where its gradient of the weights is computed */
+} sizes[] = {
+    [THREE] = {3, POINTS, OUTPUTS, POINTS, OUTPUTS, OUTPUTS},
+    [FIVE] = {5, POINTS, 2, POINTS, 2, 2},
+    [STRIDE_2] = {3, 2 * OUTPUTS + 1, 2 * OUTPUTS, MOST_POINTS, OUTPUTS, OUTPUTS},
+    [TURNED_2] = {3, OUTPUTS + 1, OUTPUTS, MOST_POINTS, 2 * OUTPUTS, 0},
+};
+
+ALWAYS_INLINE int has_stride_2(kind k) { return k == STRIDE_2 || k == TURNED_2; }
 
 #define P 0.70710678f /* sqrt(1/2) */
 #define Q 1.41421356f /* sqrt(2) */
 
-typedef void one_way(const vec *in, vec *out);
-
-ALWAYS_INLINE void input_one_way(const vec *d, vec *t) /* B' */
+ALWAYS_INLINE void input_points(const vec *d, vec *t) /* B' */
 {
     const vec even_p = d[4] - 2.0f * d[2], odd_p = P * d[3] - Q * d[1];
     const vec even_q = d[4] - 0.5f * d[2], odd_q = Q * d[3] - P * d[1];
@@ -80,108 +96,84 @@ ALWAYS_INLINE void collect(const vec *t, const int count, const float over_p, co
 #define OVER_P (-2.0f / 3) /* 1 / N(+-p) */
 #define OVER_Q (1.0f / 6)
 
-ALWAYS_INLINE void output_one_way(const vec *m, vec *y) { collect(m, OUTPUTS, 1, 1, y); }
+/* With stride 2, point 0 is left out. */
 
-ALWAYS_INLINE void gradient_one_way(const vec *gy, vec *t) { evaluate(gy, OUTPUTS, 1, 1, t); }
-
-ALWAYS_INLINE void weights_one_way(const vec *g, vec *t) { evaluate(g, TAPS, OVER_P, OVER_Q, t); }
-
-ALWAYS_INLINE void weight_gradient_one_way(const vec *m, vec *g)
+ALWAYS_INLINE void take_points(const kind k, const vec *all, vec *t)
 {
-    collect(m, TAPS, OVER_P, OVER_Q, g);
+    const int first = has_stride_2(k);
+    for (int i = first; i < POINTS; i++)
+        t[i - first] = all[i];
 }
 
-/* 5 x 5 windows. */
-
-ALWAYS_INLINE void output_one_way_5(const vec *m, vec *y) { collect(m, OUTPUTS_5, 1, 1, y); }
-
-ALWAYS_INLINE void gradient_one_way_5(const vec *gy, vec *t) { evaluate(gy, OUTPUTS_5, 1, 1, t); }
-
-ALWAYS_INLINE void weights_one_way_5(const vec *g, vec *t)
+ALWAYS_INLINE void give_points(const kind k, const vec *t, vec *all)
 {
-    evaluate(g, TAPS_5, OVER_P, OVER_Q, t);
+    const int first = has_stride_2(k);
+    all[0] = (vec){0};
+    for (int i = first; i < POINTS; i++)
+        all[i] = t[i - first];
 }
 
-ALWAYS_INLINE void weight_gradient_one_way_5(const vec *m, vec *g)
-{
-    collect(m, TAPS_5, OVER_P, OVER_Q, g);
-}
+/* The transforms along one axis. */
+typedef void one_way(const kind k, const vec *in, vec *out);
 
-/* Stride 2. */
-
-ALWAYS_INLINE void two_taps_input(vec e0, vec e1, vec e2, vec e3, vec e4, vec *t)
+/* For the gradient of x weights are turned: pixels f of gx, which come first, see gy[a] through the
+ * middle tap, pixels e see gy[a] and gy[a + 1] through the outer ones. */
+ALWAYS_INLINE void input_one_way(const kind k, const vec *d, vec *t)
 {
-    const vec d[POINTS] = {{0}, e0, e1, e2, e3, e4};
-    vec all[POINTS];
-    input_one_way(d, all);
+    const int step = k == STRIDE_2 ? 2 : 1; /* from pixel e to pixel e */
+    vec e[POINTS], all[POINTS];
+    e[0] = has_stride_2(k) ? (vec){0} : d[0];
     for (int i = 1; i < POINTS; i++)
-        t[i - 1] = all[i];
+        e[i] = has_stride_2(k) ? d[step * (i - 1)] : d[i];
+    input_points(e, all);
+    take_points(k, all, t);
+    for (int i = 0; i < OUTPUTS && has_stride_2(k); i++)
+        t[POINTS - 1 + i] = d[step * i + step - 1];
 }
 
-ALWAYS_INLINE void input_one_way_2(const vec *d, vec *t)
+ALWAYS_INLINE void output_one_way(const kind k, const vec *m, vec *y)
 {
-    two_taps_input(d[0], d[2], d[4], d[6], d[8], t);
-    for (int i = 0; i < OUTPUTS; i++)
-        t[POINTS - 1 + i] = d[2 * i + 1];
+    vec all[POINTS], e[OUTPUTS];
+    give_points(k, m, all);
+    collect(all, has_stride_2(k) ? OUTPUTS : sizes[k].outputs, 1, 1, has_stride_2(k) ? e : y);
+    for (int i = 0; i < OUTPUTS && has_stride_2(k); i++)
+        if (k == TURNED_2)
+            y[2 * i] = m[POINTS - 1 + i], y[2 * i + 1] = e[i];
+        else
+            y[i] = e[i] + m[POINTS - 1 + i];
 }
 
-ALWAYS_INLINE void output_one_way_2(const vec *m, vec *y)
-{
-    const vec all[POINTS] = {{0}, m[0], m[1], m[2], m[3], m[4]};
-    output_one_way(all, y);
-    for (int i = 0; i < OUTPUTS; i++)
-        y[i] += m[POINTS - 1 + i];
-}
-
-ALWAYS_INLINE void gradient_one_way_2(const vec *gy, vec *t)
+ALWAYS_INLINE void gradient_one_way(const kind k, const vec *gy, vec *t)
 {
     vec all[POINTS];
-    gradient_one_way(gy, all);
-    for (int i = 1; i < POINTS; i++)
-        t[i - 1] = all[i];
-    for (int i = 0; i < OUTPUTS; i++)
+    evaluate(gy, sizes[k].gradients, 1, 1, all);
+    take_points(k, all, t);
+    for (int i = 0; i < OUTPUTS && has_stride_2(k); i++)
         t[POINTS - 1 + i] = gy[i];
 }
 
-ALWAYS_INLINE void weights_one_way_2(const vec *g, vec *t)
+ALWAYS_INLINE void weights_one_way(const kind k, const vec *g, vec *t)
 {
-    const vec outer[TAPS] = {{0}, g[0], g[2]};
+    const vec outer[] = {{0}, g[0], g[2]};
     vec all[POINTS];
-    weights_one_way(outer, all);
-    for (int i = 1; i < POINTS; i++)
-        t[i - 1] = all[i];
-    t[POINTS - 1] = g[1];
+    evaluate(has_stride_2(k) ? outer : g, sizes[k].taps, OVER_P, OVER_Q, all);
+    take_points(k, all, t);
+    if (has_stride_2(k))
+        t[POINTS - 1] = g[1];
 }
 
-ALWAYS_INLINE void weight_gradient_one_way_2(const vec *m, vec *g)
+ALWAYS_INLINE void weight_gradient_one_way(const kind k, const vec *m, vec *g)
 {
-    const vec all[POINTS] = {{0}, m[0], m[1], m[2], m[3], m[4]};
-    vec outer[TAPS];
-    weight_gradient_one_way(all, outer);
-    g[0] = outer[1], g[1] = m[POINTS - 1], g[2] = outer[2];
-}
-
-/* For the gradient of x, weights are turned: pixels f of gx, which come first, see gy[a] through
- * the middle tap, pixels e see gy[a] and gy[a + 1] through the outer ones. */
-ALWAYS_INLINE void turned_input_one_way_2(const vec *gy, vec *t)
-{
-    two_taps_input(gy[0], gy[1], gy[2], gy[3], gy[4], t);
-    for (int i = 0; i < OUTPUTS; i++)
-        t[POINTS - 1 + i] = gy[i];
-}
-
-ALWAYS_INLINE void turned_output_one_way_2(const vec *m, vec *gx)
-{
-    const vec all[POINTS] = {{0}, m[0], m[1], m[2], m[3], m[4]};
-    vec e[OUTPUTS];
-    output_one_way(all, e);
-    for (int i = 0; i < OUTPUTS; i++)
-        gx[2 * i] = m[POINTS - 1 + i], gx[2 * i + 1] = e[i];
+    vec all[POINTS];
+    give_points(k, m, all);
+    collect(all, sizes[k].taps, OVER_P, OVER_Q, g);
+    if (has_stride_2(k))
+        g[0] = g[1], g[1] = m[POINTS - 1];
 }
 
 /* in, [from][from], to out, [to][to]: along the columns, then along the rows. */
-ALWAYS_INLINE void both_ways(one_way transform, const int from, const int to, const vec *in,
-                             vec *out)
+ALWAYS_INLINE void both_ways(one_way transform, const kind k, const int from, const int to,
+                             const vec *in, vec *out)
 {
     vec half[MOST_PLANES];
 #pragma GCC unroll 9
@@ -190,14 +182,14 @@ ALWAYS_INLINE void both_ways(one_way transform, const int from, const int to, co
 #pragma GCC unroll 9
         for (int i = 0; i < from; i++)
             column[i] = in[i * from + j];
-        transform(column, result);
+        transform(k, column, result);
 #pragma GCC unroll 9
         for (int i = 0; i < to; i++)
             half[i * from + j] = result[i];
     }
 #pragma GCC unroll 9
     for (int i = 0; i < to; i++)
-        transform(half + i * from, out + i * to);
+        transform(k, half + i * from, out + i * to);
 }
 
 #endif
