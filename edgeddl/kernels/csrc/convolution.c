@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "convolution.h"
-#include "rows.h"
 
 /* Tiles reach beyond small images, and products with what is there cost as much as others. Of a
  * 1 x 1 image Winograd's algorithm takes 36 products, and patches, which leave out the padding, 1.
@@ -20,34 +19,33 @@ static int is_depthwise(const conv *s)
 /* Winograd's algorithm normalises what it reads. The others, which are for small images or, after
  * numbers that are not finite, for any, read a copy. */
 typedef struct {
-    matrix m;
     const float *x;
+    long pixels, c;
     prologue before;
-    float *out;
+    float *copy;
 } normalization;
-
-ALWAYS_INLINE void normalize_vector(const void *context, long i, long c, long count)
-{
-    const normalization *j = context;
-    const vec scale = load_some(j->before.scale + c, count);
-    const vec shift = load_some(j->before.shift + c, count);
-    store_some(j->out + i, normalize(load_some(j->x + i, count), scale, shift), count);
-}
 
 static void normalize_part(void *context, int part, int parts)
 {
-    const normalization j = *(const normalization *)context;
-    each_vector(&j.m, part, parts, normalize_vector, &j);
+    const normalization *j = context;
+    const long end = share(j->pixels, part + 1, parts);
+    for (long pixel = share(j->pixels, part, parts); pixel < end; pixel++)
+        for (long c = 0; c < j->c; c += LANES) {
+            const long i = pixel * j->c + c, count = j->c - c;
+            const vec scale = load_some(j->before.scale + c, count);
+            const vec shift = load_some(j->before.shift + c, count);
+            store_some(j->copy + i, normalize(load_some(j->x + i, count), scale, shift), count);
+        }
 }
 
 /* To be freed; NULL if there is no memory. */
 static float *normalized_copy(const conv *s, const float *x, prologue before)
 {
-    const long rows = s->n * s->h * s->w;
-    float *copy = malloc((size_t)(rows * s->c + 1) * sizeof(float));
-    normalization j = {matrix_of(rows, s->c), x, before, copy};
+    const long pixels = s->n * s->h * s->w;
+    float *copy = malloc((size_t)(pixels * s->c + 1) * sizeof(float));
+    normalization j = {x, pixels, s->c, before, copy};
     if (copy)
-        run_blocks(&j.m, normalize_part, &j);
+        run_parts(normalize_part, &j, parts_for(pixels, s->c));
     return copy;
 }
 

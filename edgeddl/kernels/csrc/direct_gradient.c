@@ -62,8 +62,9 @@ static void sum_products(job *j, long patch_from, long patch_to, long first, lon
         for (long column = panel_from * TILE_COLUMNS; column < to; column += TILE_COLUMNS) {
             const long columns = min_long(to - column, TILE_COLUMNS);
             for (long i = 0; pack && i < b.count; i++)
-                memcpy(packed + i * TILE_COLUMNS, j->gy + b.out + b.places[i].c + column,
-                       (size_t)columns * sizeof(float));
+                for (long k = 0; k < columns; k += LANES)
+                    store(packed + i * TILE_COLUMNS + k,
+                          load_some(j->gy + b.out + b.places[i].c + column + k, columns - k));
             for (const run *seen = b.runs; seen < b.runs + b.run_count; seen++) {
                 const long row = max_long(seen->b, first);
                 const long rows = min_long(seen->b + seen->depth, end) - row;

@@ -22,8 +22,8 @@ typedef struct {
     long a, c;
 } place;
 
-/* Memory that is asked for while products are computed, `step` bytes on in each step of depth of each
- * register tile. */
+/* Memory that is asked for while products are computed, `step` bytes on in each step of depth of
+ * each register tile. */
 typedef struct {
     const char *at;
     long step;

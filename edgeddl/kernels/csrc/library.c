@@ -1,7 +1,6 @@
 /* What the library says of itself and of the machine, and how memory is kept. */
 #include <limits.h>
 #include <malloc.h>
-#include <time.h>
 
 #include "simd.h"
 #include "threads.h"
@@ -47,13 +46,6 @@ static void multiply_add(void *context, int part, int parts)
     for (int i = 0; i < SUMS; i++)
         total += sums[i];
     results[part] = total[0]; /* used, so that it is computed */
-}
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* GFLOPS of multiply-adds that need no memory, the best of some repetitions. */

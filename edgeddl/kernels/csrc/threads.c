@@ -9,7 +9,8 @@
 
 /* A worker that has just worked is likely to be called again at once: it looks for work for some
  * time before it sleeps. A caller that waits for its workers gives its core away after a while. */
-enum { NANOSECONDS_BEFORE_SLEEP = 50000, LOOKS_BEFORE_YIELD = 20000, LOOKS_AT_A_TIME = 64 };
+#define SECONDS_BEFORE_SLEEP 50e-6
+enum { LOOKS_BEFORE_YIELD = 20000, LOOKS_AT_A_TIME = 64 };
 /* About 10 microseconds of work, the price of waking a thread. */
 enum { SMALLEST_PART = 1 << 14 };
 enum { PARTS_PER_THREAD = 4 };
@@ -44,23 +45,23 @@ static void pause_briefly(void)
 #endif
 }
 
-static long long nanoseconds(void)
+double seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static unsigned wait_for_round(unsigned seen)
 {
-    const long long start = nanoseconds();
+    const double start = seconds();
     do
         for (int look = 0; look < LOOKS_AT_A_TIME; look++) {
             if (atomic_load(&pool.round) != seen)
                 return atomic_load(&pool.round);
             pause_briefly();
         }
-    while (nanoseconds() - start < NANOSECONDS_BEFORE_SLEEP);
+    while (seconds() - start < SECONDS_BEFORE_SLEEP);
     pthread_mutex_lock(&pool.lock);
     atomic_fetch_add(&pool.sleeping, 1);
     while (atomic_load(&pool.round) == seen)

@@ -10,8 +10,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What kernels return. NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use the
- * plain one. */
+/* What kernels return. NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use
+ * the plain one. */
 enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
 
 /* For parts, which run at the same time. */
@@ -36,11 +36,14 @@ int sums_for(long pieces, long work);
 /* The first of `count` pieces for this part; those of part + 1 begin where its end. */
 static inline long share(long count, int part, int parts) { return count * part / parts; }
 
-/* Memory of this thread, aligned to 64 bytes, valid until the thread asks for more; NULL if there is
- * none. What is seen by all parts of a call. */
+/* By a clock that only goes forward. */
+double seconds(void);
+
+/* Memory of this thread, aligned to 64 bytes, valid until the thread asks for more; NULL if there
+ * is none. For what a call has for all its parts. */
 float *workspace(size_t floats);
 
-/* Likewise, another: what a part has for itself, while it runs. If there is none, *result says so. */
+/* Likewise, for what a part has for itself while it runs; if there is none, *result says so. */
 float *part_workspace(size_t floats, int *result);
 
 #endif

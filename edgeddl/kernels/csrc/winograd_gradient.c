@@ -2,9 +2,9 @@
  *
  * Inputs and gradients of the outputs are transformed to V, planes of [tiles][c], and Y, planes of
  * [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives for each of the 36
- * planes of the weights, [c][k], is transformed to gradients of a window chunk by chunk. As the last
- * step is linear, it is done for each block of tiles, and sums over all tiles need only the room of
- * the gradient itself.
+ * planes of the weights, [c][k], is transformed to gradients of a window chunk by chunk. As the
+ * last step is linear, it is done for each block of tiles, and sums over all tiles need only the
+ * room of the gradient itself.
  *
  * With few channels each thread sums over tiles of its own, and the sums are added up in the end.
  * With many channels threads transform a block of tiles together, then each computes some chunks.

@@ -49,50 +49,34 @@ ALWAYS_INLINE void transform_tile(const images *x, const float **pixels, one_way
                            at_column(V, c) + row * V->row, V->plane);
 }
 
-typedef void tile_function(const images *x, const float **pixels, const planes *V, long row);
-
-/* Of x, or of gy in its place for the gradient of x; with 5 x 5 windows the same. */
-static void transform_x(const images *x, const float **pixels, const planes *V, long row)
+/* Of x, or of gy in its place for the gradient of x. */
+ALWAYS_INLINE void transform_input(const images *x, const float **pixels, const kind kind,
+                                   const planes *V, long row)
 {
     if (x->before.scale)
-        transform_tile(x, pixels, input_one_way, THREE, sizes[THREE].inputs, 1, V, row);
+        transform_tile(x, pixels, input_one_way, kind, sizes[kind].inputs, 1, V, row);
     else
-        transform_tile(x, pixels, input_one_way, THREE, sizes[THREE].inputs, 0, V, row);
+        transform_tile(x, pixels, input_one_way, kind, sizes[kind].inputs, 0, V, row);
 }
 
-static void transform_x_2(const images *x, const float **pixels, const planes *V, long row)
+static void transform_inputs(const images *x, const float **pixels, const planes *V, long row)
 {
-    if (x->before.scale)
-        transform_tile(x, pixels, input_one_way, STRIDE_2, sizes[STRIDE_2].inputs, 1, V, row);
-    else
-        transform_tile(x, pixels, input_one_way, STRIDE_2, sizes[STRIDE_2].inputs, 0, V, row);
-}
-
-static void transform_turned_2(const images *gy, const float **pixels, const planes *V, long row)
-{
-    transform_tile(gy, pixels, input_one_way, TURNED_2, sizes[TURNED_2].inputs, 0, V, row);
+    switch (x->kind) {
+    case STRIDE_2: transform_input(x, pixels, STRIDE_2, V, row); break;
+    case TURNED_2: transform_input(x, pixels, TURNED_2, V, row); break;
+    default: transform_input(x, pixels, THREE, V, row); /* FIVE has the same points */
+    }
 }
 
 /* Of gy, for the gradient of the weights. */
-static void transform_gy(const images *gy, const float **pixels, const planes *V, long row)
+static void transform_gradients(const images *gy, const float **pixels, const planes *V, long row)
 {
-    transform_tile(gy, pixels, gradient_one_way, THREE, sizes[THREE].gradients, 0, V, row);
+    switch (gy->kind) {
+    case THREE: transform_tile(gy, pixels, gradient_one_way, THREE, OUTPUTS, 0, V, row); break;
+    case FIVE: transform_tile(gy, pixels, gradient_one_way, FIVE, 2, 0, V, row); break;
+    default: transform_tile(gy, pixels, gradient_one_way, STRIDE_2, OUTPUTS, 0, V, row);
+    }
 }
-
-static void transform_gy_5(const images *gy, const float **pixels, const planes *V, long row)
-{
-    transform_tile(gy, pixels, gradient_one_way, FIVE, sizes[FIVE].gradients, 0, V, row);
-}
-
-static void transform_gy_2(const images *gy, const float **pixels, const planes *V, long row)
-{
-    transform_tile(gy, pixels, gradient_one_way, STRIDE_2, sizes[STRIDE_2].gradients, 0, V, row);
-}
-
-/* By kind. */
-static tile_function *const transform_inputs[] = {
-    transform_x, transform_x, transform_x_2, transform_turned_2};
-static tile_function *const transform_gradients[] = {transform_gy, transform_gy_5, transform_gy_2};
 
 /* The tiles first .. first + count, written to V from `row` on. */
 static void read_tiles(const images *x, const grid *tiles, long first, long count, long row,
@@ -100,13 +84,14 @@ static void read_tiles(const images *x, const grid *tiles, long first, long coun
 {
     const int size = x->for_weights ? sizes[x->kind].gradients : sizes[x->kind].inputs;
     const int step = x->for_weights ? size : sizes[x->kind].step;
-    tile_function *transform =
-        x->for_weights ? transform_gradients[x->kind] : transform_inputs[x->kind];
     const float *pixels[MOST_PLANES];
     for (long t = 0; t < count; t++) {
         const position at = tile_position(tiles, first + t);
         find_pixels(x, at.image, at.row * step - x->top, at.column * step - x->left, size, pixels);
-        transform(x, pixels, V, row + t);
+        if (x->for_weights)
+            transform_gradients(x, pixels, V, row + t);
+        else
+            transform_inputs(x, pixels, V, row + t);
     }
 }
 

@@ -15,8 +15,8 @@ static inline kind kind_of(const conv *s, int of_x)
  * Rows too, where the product runs down a column. */
 enum { PADDING = 16 };
 
-/* `count` planes of [rows][columns] numbers, e.g. [tiles][channels], in panels of `width` columns one
- * after the other, with room for whole vectors: what a product reads of a plane is adjacent. */
+/* `count` planes of [rows][columns] numbers, e.g. [tiles][channels], in panels of `width` columns
+ * one after the other, with room for whole vectors: what a product reads of a plane is adjacent. */
 typedef struct {
     float *first;
     long width, row, plane, panel;
@@ -74,7 +74,8 @@ static inline position tile_position(const grid *tiles, long tile)
                       in_image % tiles->wide};
 }
 
-/* An image batch [n][h][w][c] that is read in tiles. `nothing` is a row of zeros: pixels outside. */
+/* An image batch [n][h][w][c] that is read in tiles. `nothing` is a row of zeros: pixels
+ * outside. */
 typedef struct {
     const float *x;
     long h, w, c;
@@ -96,29 +97,29 @@ static inline stream ask_for_tiles(const images *x, const grid *tiles, long firs
 }
 
 /* All tiles are computed block by block: those of a block are read and transformed to V, planes of
- * [tiles][channels]; then `compute` makes of these what is wanted, `items` of it for each block.
+ * [tiles][channels]; then `compute` makes of these what is wanted, in `items`.
  *
- * Either each thread takes tiles of its own, or all threads transform a block together and then share
- * the items. */
+ * Either each thread takes tiles of its own, or all threads transform a block together and then
+ * share the items. */
 typedef struct {
     grid tiles;
-    int points;          /* of a tile along an axis */
-    images in[2];        /* what tiles are read of; the second may have no x */
-    long widths[2];      /* of the panels of V, where threads share it */
+    int points;     /* of a tile along an axis */
+    images in[2];   /* what tiles are read of; the second may have no x */
+    long widths[2]; /* of the panels of V, where threads share it */
     planes V[2];
-    part_function *compute; /* parts of the items; its context is the walk */
+    part_function *compute; /* some items; its context is the walk */
     const void *job;        /* what else it needs */
     long items, item_work;
     long most;       /* tiles of a block */
     int own_tiles;   /* whether every thread has tiles of its own */
     long own_floats; /* that compute needs for itself */
     int *result;
-    int part; /* of the walk, if tiles are the thread's own */
+    int part;                 /* of the walk, if tiles are the thread's own */
     long block, first, count; /* the present block, of this part; its tiles */
 } walk;
 
-/* Lays out V, and finds memory for it, where threads share it, and for `floats` numbers, where these
- * are returned; NULL if there is none. */
+/* Lays out V, and finds memory for it, where threads share it, and for `floats` numbers, where
+ * these are returned; NULL if there is none. */
 float *prepare_walk(walk *w, long padding, long floats);
 
 /* In so many parts, if threads have tiles of their own. */

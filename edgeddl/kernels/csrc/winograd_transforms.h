@@ -20,17 +20,17 @@
 enum { OUTPUTS = 4, POINTS = 6, PLANES = POINTS * POINTS };
 enum { MOST_TAPS = 5, MOST_POINTS = 9, MOST_PLANES = MOST_POINTS * MOST_POINTS };
 
-/* What there are tiles for: windows of 3 x 3 pixels, windows of 5 x 5 pixels, windows of 3 x 3 pixels
- * with stride 2, and the gradient of the input of the latter. */
+/* What there are tiles for: windows of 3 x 3 pixels, of 5 x 5 pixels, of 3 x 3 pixels with stride
+ * 2, and the gradient of the input of the latter. */
 typedef enum { THREE, FIVE, STRIDE_2, TURNED_2 } kind;
 
 /* Of a tile along an axis: */
 static const struct {
-    int taps;          /* of the window */
-    int inputs, step;  /* pixels that are read; how far they are from those of the next tile */
-    int points;        /* values they are transformed to, with stride 2 those at points, then pixels */
-    int outputs;       /* pixels that are written */
-    int gradients;     /* pixels of gy, where its gradient of the weights is computed */
+    int taps;         /* of the window */
+    int inputs, step; /* pixels that are read; how far they are from those of the next tile */
+    int points;       /* values they are transformed to; with stride 2, pixels are behind them */
+    int outputs;      /* pixels that are written */
+    int gradients;    /* pixels of gy that are read for the gradient of the weights */
 } sizes[] = {
     [THREE] = {3, POINTS, OUTPUTS, POINTS, OUTPUTS, OUTPUTS},
     [FIVE] = {5, POINTS, 2, POINTS, 2, 2},
