@@ -1,8 +1,8 @@
 /* One rank's part in a ring all-reduce over byte streams; reference/ring.py says how it goes.
  *
  * It runs beside computing and at its expense, with caches that computing has filled. Between four
- * emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor time in Python and take 27 to 40
- * here (three runs of each, in turn).
+ * emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor time in Python and take 27 to
+ * 40 here (three runs of each, in turn).
  */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include <errno.h>
