@@ -1,7 +1,8 @@
-"""Convolution of what a batch normalisation and a ReLU give, without that ever being in memory.
+"""Convolution of what a batch normalisation and a ReLU give, without that being kept.
 
-It is found from x when the convolution reads it, forward and backward: a pass over memory less in
-each direction, and half of the activations of a residual block need not be kept.
+It is found from x when the convolution reads it, forward and backward: half of the activations of a
+residual block need not be kept and, with 3 x 3 and 5 x 5 windows, there is a pass over memory less
+in each direction. Other convolutions make a copy for as long as they compute.
 """
 
 from __future__ import annotations

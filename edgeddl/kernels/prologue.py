@@ -1,7 +1,7 @@
 """Normalisation and ReLU of a convolution's input, while it is read.
 
-What is between them and the convolution then never exists in memory: neither is it written and
-read again, nor kept for backward.
+What is between them and the convolution is not kept for backward and, where Winograd's algorithm
+computes, never exists in memory: neither is it written and read again.
 """
 
 from __future__ import annotations

@@ -13,7 +13,11 @@ from edgeddl.log import logger
 
 @dataclass
 class Selection:
-    """A module with all kernels, what to call it, and what there is to say about it."""
+    """A module with all kernels, what to call it, and what there is to say about it.
+
+    Entry points look the implementation up for each call: it can be replaced, as tests and
+    benchmarks do.
+    """
 
     implementation: Any
     name: str

@@ -30,7 +30,7 @@ class BatchNormalization(DirectCall, L.BatchNormalization):
         return functions.batch_normalization(x, gamma, beta, **self._running(finetune), **options)
 
     def then_convolve(self, x: Any, W: Any, **geometry: Any) -> Any:
-        """The convolution of the ReLU of what this layer gives, which is never in memory."""
+        """The convolution of the ReLU of what this layer gives, which is not kept."""
         gamma, beta = self._factors(x)
         if not setting("train"):
             return functions.fixed_normalized_convolution_2d(

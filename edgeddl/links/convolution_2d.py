@@ -55,7 +55,7 @@ class Convolution2D(DirectCall, L.Convolution2D):
         """Applies the layer to x (N, C, H, W).
 
         Beyond Chainer's: `after` a normalisation, to the ReLU of what that gives for x. Without a
-        bias, this is then never in memory.
+        bias, this is not kept then.
         """
         if array_of(self.W) is None:
             self._initialize_params(x.shape[1])

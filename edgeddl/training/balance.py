@@ -23,8 +23,8 @@ SETTLING_STEPS = 2
 # Steps of a window: soon a first correction, then ever better figures, at last an eye on boards
 # that throttle.
 FIRST_WINDOW, LAST_WINDOW = 4, 50
-# What must be won for a change: less may well be noise.
-LEAST_GAIN = 0.03
+# What must be won for a change: less may well be noise, above all in the short look at the start.
+LEAST_GAIN, LEAST_GAIN_AT_FIRST = 0.03, 0.1
 
 
 def check_balance(balance: str | tuple[float, ...], ranks: int) -> None:
@@ -50,13 +50,15 @@ def starting_shares(
     return [even_share] * ranks
 
 
-def rebalanced(shares: Sequence[int], seconds: Sequence[float]) -> list[int]:
+def rebalanced(
+    shares: Sequence[int], seconds: Sequence[float], least_gain: float = LEAST_GAIN
+) -> list[int]:
     """Shares that would end together, where these took so long; the same if that gains little."""
     speeds = [share / second for share, second in zip(shares, seconds, strict=True)]
     limit = LARGEST_SHARE * sum(shares) // len(shares)
     planned = split_by_speed(sum(shares), speeds, limit)
     expected = max(share / speed for share, speed in zip(planned, speeds, strict=True))
-    return list(shares) if expected > (1 - LEAST_GAIN) * max(seconds) else planned
+    return list(shares) if expected > (1 - least_gain) * max(seconds) else planned
 
 
 class Balancer:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import edgeddl
 from edgeddl import kernels
 from edgeddl.comm.agreement import describe_ranks
-from edgeddl.comm.tuning import RingFrom
 from edgeddl.table import counted, render_facts
 from edgeddl.training.forecast import Forecast
 from edgeddl.training.startup import PreparedRun
@@ -35,7 +34,7 @@ def render_banner(
         ("balance", _balance(run)),
         ("learning rate", _learning_rate(run)),
         ("communication", _communication(run)),
-        *([("link", _link(run, forecast))] if forecast else []),
+        *([("link", _link(forecast))] if forecast else []),
         ("run", _position(run)),
     ]
     return f"edgeddl {edgeddl.__version__}\n{render_facts(facts)}"
@@ -106,15 +105,12 @@ def _communication(run: PreparedRun) -> str:
     return f"{kind}, {wire} on the wire"
 
 
-def _link(run: PreparedRun, forecast: Forecast) -> str:
+def _link(forecast: Forecast) -> str:
     """Measured just now, and what follows for a step."""
-    link, config = forecast.link, run.config
-    chosen = config.allreduce
-    if chosen == "auto":
-        chosen = str(RingFrom(run.state.ring_from_bytes))
+    link = forecast.link
     return (
         f"{link.bytes_per_second / 1e6:.0f} MB/s, {link.turn_seconds * 1e3:.2f} ms a turn,"
-        f" {chosen}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"
+        f" {forecast.allreduce}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"
         f" {forecast.share:.0%} of computing's {forecast.compute_seconds:.2f} s"
     )
 

@@ -10,19 +10,23 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link, ring_between
-from edgeddl.training.balance import rebalanced
+from edgeddl.training.balance import LEAST_GAIN_AT_FIRST, rebalanced
 from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
 from edgeddl.training.statistics import RunningStatistics
 
-# Enough for kernels to run at their speed, and over in a second on a board.
+# Enough for kernels to run at their speed, and over in a second or two on a board.
 IMAGES = 8
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The links as measured, and the seconds of a step for communication and for computing."""
+    """The links as measured, and the seconds of a step for communication and for computing.
+
+    allreduce: by which algorithm, as people read it
+    """
 
     link: LinkModel
+    allreduce: str
     allreduce_seconds: float
     compute_seconds: float
 
@@ -32,7 +36,7 @@ class Forecast:
         return self.allreduce_seconds / self.compute_seconds
 
 
-def choose_allreduce(run: PreparedRun) -> None:
+def choose_allreduce(run: PreparedRun) -> str:
     """Collective: the algorithm that --allreduce names, or the one that suits the links.
 
     A resumed run goes on with what was chosen at its start: another order of summation would make
@@ -42,33 +46,48 @@ def choose_allreduce(run: PreparedRun) -> None:
     communicator, forced = run.communicator, run.config.allreduce
     if forced != "auto":
         communicator.choose(lambda size: forced)
-        return
-    half = run.config.compression == "fp16"  # which only the ring can add
-    if half or run.state.ring_from_bytes is None:
-        ring = ring_between(communicator.size) if half else choose_ring_from(communicator)
-        run.state.ring_from_bytes = ring.size_bytes
-    communicator.choose(RingFrom(run.state.ring_from_bytes))
+        return forced
+    ring = _ring_from(run)
+    communicator.choose(ring)
+    return str(ring)
 
 
-def make_forecast(run: PreparedRun) -> Forecast | None:
-    """Collective, after choose_allreduce; None where there are no links.
+def _ring_from(run: PreparedRun) -> RingFrom:
+    if run.config.compression == "fp16":  # which only the ring can add
+        return ring_between(run.communicator.size)
+    if run.state.ring_from_bytes is None:
+        run.state.ring_from_bytes = choose_ring_from(run.communicator).size_bytes
+    return RingFrom(run.state.ring_from_bytes)
 
-    Shares that are to follow the speed of the ranks do so from here on.
-    """
+
+def measure_computing(run: PreparedRun) -> list[float]:
+    """Collective: what an image takes, by rank; nothing where ranks are not processes."""
     if run.communicator.medium not in ("memory", "network"):
+        return []
+    return run.communicator.allgather(_image_seconds(run))
+
+
+def share_by_speed(run: PreparedRun, image_seconds: list[float]) -> None:
+    """The first shares of --balance auto; a resumed run goes on with those it had."""
+    if run.config.balance == "auto" and image_seconds and run.state.step == 0:
+        seconds = _step_seconds(run, image_seconds)
+        run.state.shares = rebalanced(run.state.shares, seconds, LEAST_GAIN_AT_FIRST)
+
+
+def make_forecast(run: PreparedRun, allreduce: str, image_seconds: list[float]) -> Forecast | None:
+    """Collective, after all that is chosen by measuring; None where there are no links."""
+    if not image_seconds:
         return None
     link = measure_link(run.communicator)
-    image_seconds = run.communicator.allgather(_image_seconds(run))
-    if run.config.balance == "auto" and len(set(run.state.shares)) == 1:  # nothing known as yet
-        run.state.shares = rebalanced(run.state.shares, _seconds(run, image_seconds))
     return Forecast(
         link,
+        allreduce,
         allreduce_seconds=_allreduce_seconds(run, link),
-        compute_seconds=max(_seconds(run, image_seconds)),
+        compute_seconds=max(_step_seconds(run, image_seconds)),
     )
 
 
-def _seconds(run: PreparedRun, image_seconds: list[float]) -> list[float]:
+def _step_seconds(run: PreparedRun, image_seconds: list[float]) -> list[float]:
     """Of a step's computing, by rank."""
     return [share * each for share, each in zip(run.state.shares, image_seconds, strict=True)]
 

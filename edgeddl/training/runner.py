@@ -34,7 +34,12 @@ from edgeddl.training.extensions.events import recording_events
 from edgeddl.training.extensions.metering import Metering, metering
 from edgeddl.training.extensions.progress import Progress
 from edgeddl.training.extensions.timeline import RecordedSum, Timeline
-from edgeddl.training.forecast import choose_allreduce, make_forecast
+from edgeddl.training.forecast import (
+    choose_allreduce,
+    make_forecast,
+    measure_computing,
+    share_by_speed,
+)
 from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.local_steps import LocalSteps
@@ -68,8 +73,9 @@ def run_training(
     run = prepare_run(config, communicator)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     with log.recording(_log_path(run)) as log_file:
-        choose_allreduce(run)
-        forecast = make_forecast(run)
+        allreduce, image_seconds = choose_allreduce(run), measure_computing(run)
+        share_by_speed(run, image_seconds)
+        forecast = make_forecast(run, allreduce, image_seconds)
         banner = render_banner(run, ranks, forecast, linpack)
         log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
         if run.folder is not None:

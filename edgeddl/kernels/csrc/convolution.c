@@ -16,8 +16,8 @@ static int is_depthwise(const conv *s)
     return s->groups == s->c && s->c == s->k && s->groups > 1;
 }
 
-/* Winograd's algorithm normalises what it reads. The others, which are for small images or, after
- * numbers that are not finite, for any, read a copy. */
+/* Winograd's algorithm normalises what it reads. The others read a copy: other windows than its own,
+ * small images and, after numbers that are not finite, any. */
 typedef struct {
     const float *x;
     long pixels, c;

@@ -20,7 +20,7 @@ typedef struct {
 } conv;
 
 /* What is done to x as it is read: max(x * scale + shift, 0) for each channel, if scale is given.
- * A normalised and rectified activation need not exist in memory to be convolved. */
+ * To Winograd's algorithm a normalised and rectified activation need not exist in memory. */
 typedef struct {
     const float *scale, *shift;
 } prologue;

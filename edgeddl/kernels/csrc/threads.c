@@ -172,14 +172,14 @@ int sums_for(long pieces, long work)
 
 EXPORT void edgeddl_set_threads(int threads)
 {
-    threads = threads < MOST_THREADS ? threads : MOST_THREADS;
+    threads = threads < 1 ? 1 : threads < MOST_THREADS ? threads : MOST_THREADS;
     pthread_mutex_lock(&pool.in_use);
     if (pool.running > threads - 1) {
         start_round(NULL, NULL, 0);
         wait_for_workers();
         pool.running = 0;
     }
-    atomic_store(&pool.threads, threads < 1 ? 1 : threads);
+    atomic_store(&pool.threads, threads);
     pthread_mutex_unlock(&pool.in_use);
 }
 

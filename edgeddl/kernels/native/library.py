@@ -95,24 +95,29 @@ class DeferrableFunction:
         self.at_once = at_once
         self.later = later  # takes arguments that are converted already
         self._conversions = [_TYPES[letter].from_param for letter in arguments]
-        self._of_most = [
+        self._quick_conversions = [
             _NoBytes.from_buffer if letter in _ARRAYS else _TYPES[letter].from_param
             for letter in arguments
         ]
-        self._results = [index for index, letter in enumerate(arguments) if letter in "wo"]
+        self._results = [index for index, letter in enumerate(arguments) if letter == "w"]
+        self._optional_results = [i for i, letter in enumerate(arguments) if letter == "o"]
 
     def __call__(self, *arguments: Any) -> None:
         if not deferral.queue.open:
             self.at_once(*arguments)
             return
         try:  # no Python looks at an array, unless it is read-only or has gaps
-            pairs = zip(self._of_most, arguments, strict=True)
+            pairs = zip(self._quick_conversions, arguments, strict=True)
             converted = [None if value is None else convert(value) for convert, value in pairs]
         except TypeError:
             pairs = zip(self._conversions, arguments, strict=True)
             converted = [convert(value) for convert, value in pairs]
         new_bytes = 0
         for index in self._results:
+            array = arguments[index]
+            if array.base is None:
+                new_bytes += array.nbytes
+        for index in self._optional_results:
             array = arguments[index]
             if array is not None and array.base is None:
                 new_bytes += array.nbytes

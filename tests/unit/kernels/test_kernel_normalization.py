@@ -200,7 +200,7 @@ def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, .
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_inference_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
+def test_forward_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
     given = (x, gamma, beta, moments_of(x), EPS, True)
     expected = normalized(*given, residual)
@@ -271,7 +271,7 @@ def test_fused_equals_one_after_the_other(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(again, total)
 
 
-def test_inference_uses_the_given_statistics() -> None:
+def test_forward_uses_given_moments() -> None:
     x, _, gamma, beta = make((2, 3, 4, 4))
     mean, var = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     y = normalized(x, gamma, beta, Moments(mean, var), EPS)

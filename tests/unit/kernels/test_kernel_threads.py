@@ -152,15 +152,25 @@ def test_the_same_while_others_compute(native: Implementation, work: str) -> Non
             disturber.result()
 
 
-def test_threads_may_change_while_others_compute(native: Implementation) -> None:
-    x, W = random((4, 16, 12, 12), 0), random((24, 16, 3, 3), 1)
-    work = partial(kernels.convolution_forward, x, W, None, Window(3, 3, ph=1, pw=1))
-    expected = work().tobytes()
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_threads_may_change_while_others_compute(native: Implementation, layer: Layer) -> None:
+    """Gradients of weights depend on how many there are, a little: the others' bits do not."""
+    expected = three_passes(layer, *layer.arrays())
+    limit = exact_and_limit_of(layer, "weight gradient")[1].max()
+
+    def compute() -> list[list[np.ndarray]]:
+        return [three_passes(layer, *layer.arrays()) for _ in range(6)]
+
     with ThreadPoolExecutor(2) as pool:
-        results = [pool.submit(lambda: [work().tobytes() for _ in range(50)]) for _ in range(2)]
+        results = [pool.submit(compute) for _ in range(2)]
         for threads in [1, 4, 2, 3] * 5:
             native.set_threads(threads)
-        assert {one for result in results for one in result.result()} == {expected}
+        for found in (one for result in results for one in result.result()):
+            for name, array, same in zip(PASSES, found, expected, strict=True):
+                if name == "weight gradient":
+                    assert (abs(array - same) <= limit).all()
+                else:
+                    assert array.tobytes() == same.tobytes(), name
     native.set_threads(native.threads)
 
 

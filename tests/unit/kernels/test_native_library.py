@@ -155,6 +155,49 @@ def test_out_of_memory_is_an_error() -> None:
         channel_sums(1 << 60, 1, np.zeros(1, np.float32), np.zeros(1, np.float32))
 
 
+SHORT_OF_MEMORY = """
+import resource
+from pathlib import Path
+import numpy as np
+from edgeddl import kernels
+from edgeddl.kernels.native import library
+from edgeddl.kernels.window import Window
+
+ALL = resource.RLIM_INFINITY
+
+def attempt(room, compute):
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room, ALL))
+    try:
+        return compute()
+    except MemoryError:
+        return None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (ALL, ALL))
+
+library.set_threads(1)
+if attempt(0, lambda: np.empty(1 << 28)) is not None:
+    raise SystemExit("no limits")
+x = np.random.default_rng(0).normal(size=(2, 8, 32, 32)).astype(np.float32)
+for window in (Window(3, 3, ph=1, pw=1), Window(7, 7, ph=3, pw=3)):
+    compute = lambda: kernels.convolution_weight_gradient(x, x, window)
+    found = [attempt(room, compute) for room in range(0, 4 << 20, 64 << 10)]
+    right = [one for one in found if one is not None]
+    assert right and all((one == right[-1]).all() and one.any() for one in right)
+    print(len(found) > len(right))
+"""
+
+
+def test_kernels_tell_when_memory_for_their_parts_is_short() -> None:
+    """From no room at all to enough: an error, or the right result."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=60
+    )
+    if "no limits" in done.stderr:
+        pytest.skip("memory cannot be limited here")
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
 def test_read_only_arrays_are_read() -> None:
     x = np.array([[-1, 2]], np.float32)
     x.flags.writeable = False

@@ -157,11 +157,18 @@ def test_a_gain_that_may_be_noise_changes_nothing() -> None:
         ([1.0, 1.0, 1.0], [8, 8, 8]),
         ([1.0, 3.0, 1.0], [11, 3, 10]),
         ([1.0, 1.02, 1.0], [8, 8, 8]),
+        ([1.0, 1.2, 1.0], [9, 7, 8]),
         ([0.1, 1.0, 1.0], [16, 4, 4]),  # no more than twice the even share
     ],
 )
 def test_rebalanced(seconds: list[float], shares: list[int]) -> None:
     assert rebalanced([8, 8, 8], seconds) == shares
+
+
+def test_what_gains_too_little_changes_nothing() -> None:
+    """9 7 8 would take 1.125, where 8 8 8 take 1.2: 6 % less."""
+    assert rebalanced([8, 8, 8], [1.0, 1.2, 1.0], least_gain=0.1) == [8, 8, 8]
+    assert rebalanced([8, 8, 8], [1.0, 1.2, 1.0], least_gain=0.05) == [9, 7, 8]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError
 from edgeddl.training import forecast
 from edgeddl.training.banner import render_banner
-from edgeddl.training.forecast import choose_allreduce, make_forecast
+from edgeddl.training.forecast import (
+    choose_allreduce,
+    make_forecast,
+    measure_computing,
+    share_by_speed,
+)
 from edgeddl.training.startup import PreparedRun, prepare_run
 from edgeddl.training.statistics import RunningStatistics
 from tests.unit.training.test_equivalence import NORMALISED
@@ -26,6 +31,13 @@ from tests.unit.training.training_runs import OPTIONS, train
 def prepare(folder: Path, ranks: Communicator, **options: Any) -> PreparedRun:
     given = OPTIONS | {"run_dir": folder, "model": NORMALISED} | options
     return prepare_run(TrainConfig(**given), ranks)
+
+
+def look(run: PreparedRun) -> forecast.Forecast | None:
+    """All that a run finds out, as its start does."""
+    allreduce, image_seconds = choose_allreduce(run), measure_computing(run)
+    share_by_speed(run, image_seconds)
+    return make_forecast(run, allreduce, image_seconds)
 
 
 @pytest.fixture
@@ -41,8 +53,7 @@ def test_all_ranks_see_the_same_and_nothing_is_changed_by_it(tmp_path: Path) -> 
         run = prepare(tmp_path, communicator)
         statistics = RunningStatistics(run.model)
         before, parameters = statistics.flat(), run.arena.parameters.copy()
-        choose_allreduce(run)
-        found = make_forecast(run)
+        found = look(run)
         same = np.array_equal(before, statistics.flat())
         return found, same and np.array_equal(parameters, run.arena.parameters)
 
@@ -58,8 +69,7 @@ def test_all_ranks_see_the_same_and_nothing_is_changed_by_it(tmp_path: Path) -> 
 def test_the_banner_says_it(tmp_path: Path) -> None:
     def work(communicator: Communicator) -> str:
         run = prepare(tmp_path, communicator)
-        choose_allreduce(run)
-        return render_banner(run, [("host", "cpu", 1)] * 2, make_forecast(run))
+        return render_banner(run, [("host", "cpu", 1)] * 2, look(run))
 
     line = next(line for line in run_ranks(2, work)[0].splitlines() if " link " in line)
     assert "ring from 4 KiB on" in line
@@ -86,8 +96,7 @@ def test_auto_starts_from_what_was_measured(
 
     def work(communicator: Communicator) -> tuple[list[int], float]:
         run = prepare(tmp_path, communicator, balance=balance)
-        choose_allreduce(run)
-        found = make_forecast(run)
+        found = look(run)
         assert found is not None
         return run.state.shares, found.compute_seconds
 
@@ -99,8 +108,16 @@ def test_auto_starts_from_what_was_measured(
 def test_auto_goes_on_with_shares_found_in_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Better figures than those of a few blank images."""
+    """Better figures than those of a few blank images, be they even or not."""
     train(tmp_path, 3, model=NORMALISED, balance="auto", max_steps=2)
+    train(tmp_path / "even", 3, model=NORMALISED, max_steps=2)
+
+    def work(communicator: Communicator) -> list[int]:
+        run = prepare(tmp_path / "even", communicator, balance="auto", resume="auto")
+        look(run)
+        return run.state.shares
+
+    assert run_ranks(3, work) == [[8, 8, 8]] * 3
     monkeypatch.setattr(forecast, "_image_seconds", lambda run: 0.1)
     resumed = train(tmp_path, 3, model=NORMALISED, balance="auto", max_steps=4, resume="auto")
     assert [rank["batch_share"] for rank in resumed["ranks"]] == [11, 3, 10]
@@ -128,8 +145,7 @@ def test_what_is_foreseen_is_what_is_sent(
 def test_where_there_are_no_links_nothing_is_measured(tmp_path: Path) -> None:
     def work(communicator: Communicator) -> object:
         run = prepare(tmp_path, communicator)
-        choose_allreduce(run)
-        return make_forecast(run), run.state.ring_from_bytes
+        return look(run), run.state.ring_from_bytes
 
     assert run_ranks(2, work) == [(None, None)] * 2
 
@@ -141,16 +157,19 @@ def test_an_algorithm_can_be_forced(tmp_path: Path, algorithm: str) -> None:
     np.testing.assert_allclose(forced["step_losses"], plain["step_losses"], rtol=1e-5)
 
 
-def test_half_precision_goes_round_the_ring(tmp_path: Path) -> None:
-    def work(communicator: Communicator) -> int | None:
-        run = prepare(tmp_path, communicator, compression="fp16", resume="auto")
-        choose_allreduce(run)
-        return run.state.ring_from_bytes
+@pytest.mark.usefixtures("network")
+def test_half_precision_goes_round_the_ring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from where MPI's own messages had been chosen, which stays for full precision."""
+    monkeypatch.setattr(forecast, "choose_ring_from", lambda communicator: RingFrom(NEVER))
+    train(tmp_path, 2, model=NORMALISED, max_steps=2)
 
-    assert run_ranks(2, work) == [0, 0]
-    train(tmp_path / "full", 2, model=NORMALISED, max_steps=2)  # and then by MPI's own messages
-    tmp_path = tmp_path / "full"
-    assert run_ranks(2, work) == [0, 0]
+    def work(communicator: Communicator) -> tuple[int, str, int | None]:
+        run = prepare(tmp_path, communicator, compression="fp16", resume="auto")
+        return run.state.step, choose_allreduce(run), run.state.ring_from_bytes
+
+    assert run_ranks(2, work) == [(2, "ring", NEVER)] * 2
     with pytest.raises(ConfigError, match="goes round the ring") as caught:
         TrainConfig(compression="fp16", allreduce="mpi")
     assert "leave --allreduce out" in str(caught.value)
