@@ -92,15 +92,21 @@ class TwiceUsedNet(TinyNet):
         return super().forward(x) + super().forward(x)
 
 
+PASSES_BEFORE_TRAINING = 4  # one that shows the parameters, and those that are timed
+
+
 class FailingNet(TinyNet):
-    """Fails in the third forward pass of rank 1 under mpirun, and nowhere else."""
+    """Fails in the second step of rank 1 under mpirun, and nowhere else."""
 
     passes = 0
 
     def forward(self, x: Any) -> Any:
         if chainer.config.train and chainer.config.enable_backprop:
             self.passes += 1
-            if self.passes == 4 and os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
+            if (
+                self.passes == PASSES_BEFORE_TRAINING + 2
+                and os.environ.get("OMPI_COMM_WORLD_RANK") == "1"
+            ):
                 raise ZeroDivisionError("a bug in rank 1's model")
         return super().forward(x)
 
@@ -116,12 +122,22 @@ class HangingNet(FailingNet):
 
 
 class SleepyNet(TinyNet):
-    """Sleeps 20 ms an image on rank 1 under mpirun, while training."""
+    """Sleeps 20 ms an image on rank 1 under mpirun, but in evaluation."""
+
+    passes, wide_awake = 0, 0
 
     def forward(self, x: Any) -> Any:
         if chainer.config.enable_backprop and os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
-            time.sleep(0.02 * len(x))
+            self.passes += 1
+            if self.passes > self.wide_awake:
+                time.sleep(0.02 * len(x))
         return super().forward(x)
+
+
+class TiringNet(SleepyNet):
+    """Begins to sleep in the first step."""
+
+    wide_awake = PASSES_BEFORE_TRAINING
 
 
 class DivergingNet(TinyNet):
