@@ -19,7 +19,7 @@ from typing import Any
 # New arrays of kernels that wait. Forward keeps most of them anyway. Backward does not, and what
 # its kernels read waits with them: there it is memory that was not needed otherwise.
 MOST_BYTES = 96 << 20
-MOST_BYTES_OF_BACKWARD = 32 << 20
+MOST_BYTES_OF_BACKWARD = 48 << 20
 
 
 class _Queue(threading.local):
