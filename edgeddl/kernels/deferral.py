@@ -20,6 +20,8 @@ from typing import Any
 # its kernels read waits with them: there it is memory that was not needed otherwise.
 MOST_BYTES = 96 << 20
 MOST_BYTES_OF_BACKWARD = 48 << 20
+# A kernel that writes more than this takes so long that Python's time before it does not matter.
+LARGE_BYTES = 12 << 20
 
 
 class _Queue(threading.local):
@@ -38,8 +40,9 @@ queue = _Queue()
 def deferred(most_bytes: int = MOST_BYTES) -> Iterator[None]:
     """Within the block this thread's kernels may be put off; at its end all have run.
 
-    They run before, whenever they have more new arrays than this. If an exception leaves the block,
-    those that still wait never run. A block within another leaves all of this to the outer one.
+    They run before, whenever they have more new arrays than this, or a large one. If an exception
+    leaves the block, those that still wait never run. A block within another leaves all of this to
+    the outer one.
     """
     if queue.open:
         yield
@@ -68,7 +71,7 @@ def put_off(function: Callable[..., Any], arguments: Sequence[Any], result_bytes
     """Have a kernel run later; the queue is open."""
     queue.calls.append((function, arguments))
     queue.bytes += result_bytes
-    if queue.bytes > queue.most_bytes:
+    if queue.bytes > queue.most_bytes or result_bytes > LARGE_BYTES:
         finish()
 
 

@@ -71,6 +71,14 @@ def test_no_more_memory_waits_than_is_allowed(log: Log) -> None:
         assert log.notes == ["a", "b"]
 
 
+def test_a_large_array_does_not_wait(log: Log) -> None:
+    with deferred(most_bytes=10 * deferral.LARGE_BYTES):
+        log.put_off("a", deferral.LARGE_BYTES)
+        assert log.notes == []
+        log.put_off("b", deferral.LARGE_BYTES + 1)
+        assert log.notes == ["a", "b"]
+
+
 def test_a_block_within_another_leaves_the_end_to_it(log: Log) -> None:
     with deferred():
         with deferred():
