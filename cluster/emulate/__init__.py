@@ -12,6 +12,7 @@ network link, share of the processor, memory limit and sshd.
     roots.py          the Debian that machines share (debian_root.sh, binfmt.sh)
     host_settings.py  mirrors, proxies, certificates of this host, for machines
     way_out.py        forwarding, so that machines can install packages
+    host_switch.py    settings of this host's kernel, put back in the end
     inventory.py      the file that Ansible and others read
     cluster.py        up, down, faults: joins the above
     state.py          the cluster's folder; folder_lock.py makes changes one at a time

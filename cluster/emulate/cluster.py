@@ -256,6 +256,8 @@ class EmulatedCluster:
             network.remove_node(node)
             cgroup.remove()
         network.remove_bridge(name)
+        if self.state.is_last():
+            network.HYSTERESIS.off()
         way_out.close_way_out(name)
         roots.remove_format(format_name(name))
         found = bool(nodes) or self.state.folder.exists()

@@ -5,23 +5,33 @@
           ── pi-02 ═══ eth0     10.77.0.2
 
 A token bucket stands at both ends of each link: what the node sends is limited at its eth0, what
-it receives at the host's end, as by a switch.
+it receives at the host's end, as by a switch. A switch works beside the boards, but these buckets'
+timers interrupt the nodes, and what an interrupt takes is counted as a node's own. So packets leave
+in bursts, with a timer for each burst and not for each packet (the kernel's htb with hysteresis):
+1,750 interrupts a second instead of 3,900 while four nodes train, whose steps take 4 % less time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 from pathlib import Path
 
 from cluster.emulate.command import run, succeeds
+from cluster.emulate.host_switch import HostSwitch
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 from cluster.errors import ClusterError
 
-# A burst of two of the largest packets that offloading makes (64 KiB), and a queue that holds what
-# a sender has on its way when its share of the processor is used up for a few milliseconds.
-BURST = "128k"
-LATENCY = "20ms"
+# How long a link rests between bursts; the largest packets that offloading makes; and a queue that
+# holds what a sender has on its way when its share of the processor is used up for a while.
+BURST_SECONDS = 0.0022
+LARGEST_PACKET_BYTES = 64 * 2**10
+QUEUE_SECONDS = 0.020
+# For all of htb's classes on this host, also those that are not ours.
+HYSTERESIS = HostSwitch(
+    Path("/sys/module/sch_htb/parameters/htb_hysteresis"), Path("/run/edgeddl-htb_hysteresis")
+)
 
 NAMESPACES = Path("/run/netns")
 AVAILABLE_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -65,7 +75,11 @@ def make_link(spec: ClusterSpec, node: NodeSpec) -> None:
     ours = ("route", "add", spec.network, "dev", "eth0", "src", node.address)
     run(*inside, *ours, *_boards_congestion_control())
     run(*inside, "route", "add", "default", "via", spec.host_address)
+    for traffic_control, end in _ends(node):
+        run(*traffic_control, "qdisc", "add", *end, "root", "handle", "1:", "htb", "default", "1")
     set_rate(node)
+    with contextlib.suppress(OSError):  # refused within some containers: there are more timers
+        HYSTERESIS.on()
 
 
 def _boards_congestion_control() -> tuple[str, ...]:
@@ -79,9 +93,21 @@ def _boards_congestion_control() -> tuple[str, ...]:
 
 
 def set_rate(node: NodeSpec) -> None:
-    limit = ("tbf", "rate", f"{node.rate_mbit:g}mbit", "burst", BURST, "latency", LATENCY)
-    run("tc", "qdisc", "replace", "dev", node.name, "root", *limit)
-    run("tc", "-netns", node.name, "qdisc", "replace", "dev", "eth0", "root", *limit)
+    bytes_per_second = node.rate_mbit * 1e6 / 8
+    burst = max(round(bytes_per_second * BURST_SECONDS), LARGEST_PACKET_BYTES)
+    queue = burst + round(bytes_per_second * QUEUE_SECONDS)
+    bucket = ("rate", f"{node.rate_mbit:g}mbit", "burst", f"{burst}", "cburst", f"{burst}")
+    turn = ("quantum", f"{LARGEST_PACKET_BYTES}")  # of no use with one class, but warned about
+    limit = ("bfifo", "limit", f"{queue}")
+    for traffic_control, end in _ends(node):
+        this = (*traffic_control, "class", "replace", *end, "parent", "1:", "classid", "1:1")
+        run(*this, "htb", *bucket, *turn)
+        run(*traffic_control, "qdisc", "replace", *end, "parent", "1:1", "handle", "2:", *limit)
+
+
+def _ends(node: NodeSpec) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Of the node's link: the host's and its own, as tc is to be told."""
+    return [(("tc",), ("dev", node.name)), (("tc", "-netns", node.name), ("dev", "eth0"))]
 
 
 def connect(node: NodeSpec) -> None:

@@ -65,6 +65,10 @@ class ClusterState:
             with contextlib.suppress(OSError):  # other clusters, or roots of machines
                 parent.rmdir()
 
+    def is_last(self) -> bool:
+        """Whether there is no cluster but this."""
+        return not any(path != self.folder for path in self.folder.parent.glob("*/"))
+
     def locked(self) -> AbstractContextManager[None]:
         """Waits for another command that changes a cluster."""
         return folder_lock.locked(LOCK)

@@ -10,12 +10,11 @@ import json
 from pathlib import Path
 
 from cluster.emulate.command import run, succeeds
+from cluster.emulate.host_switch import HostSwitch
 from cluster.emulate.network import bridge_name
 from cluster.emulate.spec import ClusterSpec
 
-IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
-# There while it was us who switched forwarding on; like that, it does not survive a reboot.
-SWITCHED_ON = Path("/run/edgeddl-ip_forward")
+FORWARDING = HostSwitch(Path("/proc/sys/net/ipv4/ip_forward"), Path("/run/edgeddl-ip_forward"))
 PREFIX = "edgeddl_"
 
 
@@ -38,9 +37,7 @@ def render_table(spec: ClusterSpec) -> str:
 
 
 def open_way_out(spec: ClusterSpec) -> None:
-    if IP_FORWARD.read_text().strip() == "0":
-        SWITCHED_ON.touch()
-        IP_FORWARD.write_text("1")
+    FORWARDING.on()
     run("nft", "--file", "-", stdin=render_table(spec))
 
 
@@ -49,9 +46,8 @@ def close_way_out(cluster: str) -> None:
     tables = tables_left()
     if table_name(cluster) in tables:
         run("nft", "delete", "table", "ip", table_name(cluster))
-    if not tables - {table_name(cluster)} and SWITCHED_ON.exists():
-        IP_FORWARD.write_text("0")
-        SWITCHED_ON.unlink()
+    if not tables - {table_name(cluster)}:
+        FORWARDING.off()
 
 
 def tables_left() -> set[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from cluster.emulate.cgroups import NodeCgroup, find_hierarchy
-from cluster.emulate.network import AVAILABLE_CONGESTION_CONTROL
+from cluster.emulate.network import AVAILABLE_CONGESTION_CONTROL, HYSTERESIS
 from tests.cluster.emulator import Emulator
 
 pytestmark = pytest.mark.cluster
@@ -50,11 +51,17 @@ def test_shares_are_in_force(three_nodes: Emulator) -> None:
 
 def test_both_ends_of_a_link_have_its_rate(three_nodes: Emulator) -> None:
     node = three_nodes.node(3)
-    outside = ["tc", "qdisc", "show", "dev", node, "root"]
-    inside = ["tc", "-netns", node, "qdisc", "show", "dev", "eth0", "root"]
+    outside = ["tc", "class", "show", "dev", node]
+    inside = ["tc", "-netns", node, "class", "show", "dev", "eth0"]
     for command in (outside, inside):
-        rule = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert rule.startswith("qdisc tbf ") and " rate 100Mbit " in rule
+        rule = subprocess.check_output(command, text=True)
+        assert rule.startswith("class htb ") and " rate 100Mbit ceil 100Mbit " in rule
+
+
+def test_buckets_have_few_timers_while_clusters_are_up(three_nodes: Emulator) -> None:
+    if not HYSTERESIS.setting.exists() or not os.access(HYSTERESIS.setting, os.W_OK):
+        pytest.skip("this kernel, or the container around, has no hysteresis to switch on")
+    assert HYSTERESIS.setting.read_text() == "1\n"
 
 
 def test_nodes_send_as_boards_do_whatever_the_host_does(three_nodes: Emulator) -> None:
@@ -65,7 +72,7 @@ def test_nodes_send_as_boards_do_whatever_the_host_does(three_nodes: Emulator) -
 
 
 def test_slow_changes_a_rate_until_restore(three_nodes: Emulator) -> None:
-    command = ["tc", "qdisc", "show", "dev", three_nodes.node(2), "root"]
+    command = ["tc", "class", "show", "dev", three_nodes.node(2)]
     three_nodes.succeed("slow", three_nodes.node(2), "--rate", "10", "--cpu", "0.1")
     assert " rate 10Mbit " in subprocess.check_output(command, text=True)
     three_nodes.succeed("restore", three_nodes.node(2))

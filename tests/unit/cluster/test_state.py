@@ -45,8 +45,9 @@ def test_a_damaged_record_says_how_to_clear_it(tmp_path: Path, text: str) -> Non
 def test_removal_leaves_other_clusters_alone(tmp_path: Path) -> None:
     root = tmp_path / "edgeddl" / "clusters"
     first, second = make(root, "a"), make(root, "b")
+    assert not first.is_last()
     first.remove()
-    assert second.folder.exists()
+    assert second.folder.exists() and second.is_last()
     second.remove()
     assert list(tmp_path.iterdir()) == []
 
