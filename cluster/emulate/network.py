@@ -23,8 +23,9 @@ from cluster.emulate.host_switch import HostSwitch
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 from cluster.errors import ClusterError
 
-# How long a link rests between bursts; the largest packets that offloading makes; and a queue that
-# holds what a sender has on its way when its share of the processor is used up for a while.
+# How long a link rests between bursts; the largest packets that offloading makes, of which a burst
+# has at least two (with one, at 100 Mbit/s, queues are so short that packets are lost); and a queue
+# that holds what a sender has on its way when its share of the processor is used up for a while.
 BURST_SECONDS = 0.0022
 LARGEST_PACKET_BYTES = 64 * 2**10
 QUEUE_SECONDS = 0.020
@@ -94,7 +95,7 @@ def _boards_congestion_control() -> tuple[str, ...]:
 
 def set_rate(node: NodeSpec) -> None:
     bytes_per_second = node.rate_mbit * 1e6 / 8
-    burst = max(round(bytes_per_second * BURST_SECONDS), LARGEST_PACKET_BYTES)
+    burst = max(round(bytes_per_second * BURST_SECONDS), 2 * LARGEST_PACKET_BYTES)
     queue = burst + round(bytes_per_second * QUEUE_SECONDS)
     bucket = ("rate", f"{node.rate_mbit:g}mbit", "burst", f"{burst}", "cburst", f"{burst}")
     turn = ("quantum", f"{LARGEST_PACKET_BYTES}")  # of no use with one class, but warned about

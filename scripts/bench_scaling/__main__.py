@@ -71,8 +71,8 @@ def measure(
         options.balances,
     )
     results = open_results(parser, options, conditions(options, launcher, torch_python))
-    if not results.allreduces and not options.linpack:
-        results.allreduces = measure_links(launcher, options.nodes)
+    if not options.linpack:
+        results.allreduces += measure_links(launcher, options.nodes, results.allreduces)
     benchmark = Benchmark(launcher, systems, options.seconds_per_run, options.timeout_seconds)
     return run(benchmark, runs, results, vars(options))
 

@@ -14,12 +14,18 @@ SIZES = "1M,4M,16M,44695848"  # the last: ResNet-18's gradients
 TIMEOUT_SECONDS = 300.0
 
 
-def measure_links(launcher: Launcher, all_nodes: Sequence[int]) -> list[Timing]:
-    """What the ring takes; nothing where no node is apart from another."""
-    several = [nodes for nodes in all_nodes if nodes > 1]
+def measure_links(
+    launcher: Launcher, all_nodes: Sequence[int], known: Sequence[Timing]
+) -> list[Timing]:
+    """What the ring takes on numbers of nodes for which it is not known.
+
+    Nothing where no node is apart from another.
+    """
+    measured = {1, *(timing.ranks for timing in known)}
     if launcher.link_mbit is None:
         return []
-    return [timing for nodes in several for timing in _measure(launcher, nodes)]
+    unknown = [nodes for nodes in all_nodes if nodes not in measured]
+    return [timing for nodes in unknown for timing in _measure(launcher, nodes)]
 
 
 def _measure(launcher: Launcher, nodes: int) -> list[Timing]:

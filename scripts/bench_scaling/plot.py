@@ -34,8 +34,9 @@ def plot_stem(rows: Sequence[Row], path: Path) -> None:
     panels[0][0].set_ylabel("images a second")
     panels[1][0].set_ylabel("efficiency")
     fullest = max(panels[0], key=lambda panel: len(panel.lines))  # has all systems
+    room = min(2 * len(batches), 4)  # for entries side by side
     figure.legend(
-        *fullest.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9
+        *fullest.get_legend_handles_labels(), loc="outside lower center", ncols=room, fontsize=9
     )
     figure.suptitle(f"Training ResNet-18, {rows[0].case.stem} stem")
     figure.savefig(path, dpi=130)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from bench_scaling.benchmark import Benchmark
-from bench_scaling.calibration import read_linpack_link
 from bench_scaling.estimate import estimate_run, estimate_step
 from bench_scaling.launcher import run_job
 from bench_scaling.plan import Case, Run, Steps, plan_runs, plan_steps
@@ -455,23 +454,3 @@ def test_ranks_that_part_are_no_data_parallel_training(tmp_path: Path) -> None:
     report.write_text(json.dumps({"ranks": [same[0], rank | {"parameters_checksum": 2}]}))
     with pytest.raises(BadReport, match="different parameters"):
         rival.read(report)
-
-
-def test_links_from_the_linpack_stage(tmp_path: Path) -> None:
-    figures = tmp_path / "linpack.json"
-    link = {"latency_seconds": 1e-4, "bytes_per_second": 113e6}
-    figures.write_text(json.dumps({"cluster": {"link": link}}))
-    assert read_linpack_link(figures) == LinkModel(1e-4, 113e6)
-
-
-@pytest.mark.parametrize("content", ["", "{}", '{"cluster": {"link": null}}'])
-def test_a_linpack_result_without_links(content: str, tmp_path: Path) -> None:
-    figures = tmp_path / "linpack.json"
-    figures.write_text(content)
-    with pytest.raises(ValueError, match="no figures of links"):
-        read_linpack_link(figures)
-
-
-def test_an_absent_linpack_result(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="No such file"):
-        read_linpack_link(tmp_path / "nowhere.json")

@@ -99,8 +99,7 @@ class DeferrableFunction:
             _NoBytes.from_buffer if letter in _ARRAYS else _TYPES[letter].from_param
             for letter in arguments
         ]
-        self._results = [index for index, letter in enumerate(arguments) if letter == "w"]
-        self._optional_results = [i for i, letter in enumerate(arguments) if letter == "o"]
+        self._results = [index for index, letter in enumerate(arguments) if letter in "wo"]
 
     def __call__(self, *arguments: Any) -> None:
         if not deferral.queue.open:
@@ -114,10 +113,6 @@ class DeferrableFunction:
             converted = [convert(value) for convert, value in pairs]
         new_bytes = 0
         for index in self._results:
-            array = arguments[index]
-            if array.base is None:
-                new_bytes += array.nbytes
-        for index in self._optional_results:
             array = arguments[index]
             if array is not None and array.base is None:
                 new_bytes += array.nbytes

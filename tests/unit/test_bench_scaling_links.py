@@ -1,0 +1,63 @@
+"""scripts/bench-scaling: where it has its figures of links from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from bench_scaling.calibration import measure_links, read_linpack_link
+from bench_scaling.launcher import LocalLauncher
+
+from edgeddl.comm.model import LinkModel, Timing
+
+
+class LinksOf(LocalLauncher):
+    """Nodes whose all-reduces take a second for each of them; notes how many were asked."""
+
+    link_mbit = 940.0
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def run(
+        self, command: Sequence[str], nodes: int, timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        self.asked.append(nodes)
+        row = {"size_bytes": 1024, "seconds": float(nodes)}
+        Path(command[-1]).write_text(json.dumps({"rows": [row]}))
+        return subprocess.CompletedProcess(command, 0, "")
+
+
+def test_links_are_measured_on_each_number_of_nodes_once() -> None:
+    launcher = LinksOf()
+    first = measure_links(launcher, [1, 4], [])
+    assert first == [Timing(4, 1024, 4.0)]
+    more = measure_links(launcher, [1, 2, 4], first)
+    assert more == [Timing(2, 1024, 2.0)] and launcher.asked == [4, 2]
+
+
+def test_ranks_of_one_machine_have_no_links() -> None:
+    assert measure_links(LocalLauncher(), [1, 2], []) == []
+
+
+def test_links_from_the_linpack_stage(tmp_path: Path) -> None:
+    figures = tmp_path / "linpack.json"
+    link = {"latency_seconds": 1e-4, "bytes_per_second": 113e6}
+    figures.write_text(json.dumps({"cluster": {"link": link}}))
+    assert read_linpack_link(figures) == LinkModel(1e-4, 113e6)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"cluster": {"link": null}}'])
+def test_a_linpack_result_without_links(content: str, tmp_path: Path) -> None:
+    figures = tmp_path / "linpack.json"
+    figures.write_text(content)
+    with pytest.raises(ValueError, match="no figures of links"):
+        read_linpack_link(figures)
+
+
+def test_an_absent_linpack_result(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No such file"):
+        read_linpack_link(tmp_path / "nowhere.json")
