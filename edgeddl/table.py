@@ -22,7 +22,7 @@ def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "-" or cell[:1].isdigit()
+    return cell == "-" or cell.lstrip("+-")[:1].isdigit()
 
 
 def counted(count: int, noun: str) -> str:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -113,36 +114,47 @@ def train(kind: str, seed: int, ranks: int, options: Sequence[str]) -> Run:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Run]:
-    """By kind: accuracies by seed, their mean and deviation, and what a rank sends a step."""
+    """By kind: accuracies by seed, their mean and deviation, and what a rank sends a step.
+
+    Runs of one seed have images and initial parameters in common, so kinds are compared seed by
+    seed: `difference` is the mean over seeds to the first kind, `standard_error` how far off it is.
+    """
     by_kind: dict[str, list[Run]] = {}
     for run in runs:
         by_kind.setdefault(run["kind"], []).append(run)
+    first = [run["final_accuracy"] for run in next(iter(by_kind.values()))]
     summary = {}
     for kind, same in by_kind.items():
         accuracies = [run["final_accuracy"] for run in same]
+        differences = [own - other for own, other in zip(accuracies, first, strict=True)]
+        several = len(accuracies) > 1
         summary[kind] = {
             "accuracies": accuracies,
             "mean": mean(accuracies),
-            "deviation": stdev(accuracies) if len(accuracies) > 1 else None,
+            "deviation": stdev(accuracies) if several else None,
+            "difference": mean(differences),
+            "standard_error": stdev(differences) / sqrt(len(differences)) if several else None,
             "bytes_sent_per_step": mean(run["bytes_sent_per_step"] for run in same),
         }
     return summary
 
 
 def render(summary: dict[str, Run], seeds: Sequence[int]) -> str:
-    """A row for each kind, accuracies in percent."""
-    headings = ("kind", *(f"seed {seed}" for seed in seeds), "mean", "MB sent a step")
-    rows = [
-        [
-            kind,
-            *(f"{accuracy:.2%}" for accuracy in one["accuracies"]),
-            f"{one['mean']:.2%}"
-            + ("" if one["deviation"] is None else f" +- {one['deviation'] * 100:.2f}"),
-            f"{one['bytes_sent_per_step'] / 1e6:.3f}",
-        ]
-        for kind, one in summary.items()
-    ]
-    return render_table(headings, rows)
+    """A column for each kind; accuracies in percent, deviations and differences in points."""
+    kinds = list(summary.values())
+    by_seed = zip(seeds, *(one["accuracies"] for one in kinds), strict=True)
+    rows = [[f"seed {seed}", *map("{:.2%}".format, same)] for seed, *same in by_seed]
+    rows.append(["mean", *(f"{one['mean']:.2%}" for one in kinds)])
+    rows.append(["deviation", *(points(one["deviation"]) for one in kinds)])
+    rows.append([f"to {next(iter(summary))}", *(points(one["difference"], "+") for one in kinds)])
+    rows.append(["standard error", *(points(one["standard_error"]) for one in kinds)])
+    rows.append(["MB sent a step", *(f"{one['bytes_sent_per_step'] / 1e6:.3f}" for one in kinds)])
+    return render_table(["", *summary], rows)
+
+
+def points(share: float | None, sign: str = "") -> str:
+    """In points of percent; "-" where one seed says nothing of it."""
+    return "-" if share is None else f"{share * 100:{sign}.2f}"
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from cluster.emulate.spec import (
     PI_4_CORES,
     PI_4_RATE_MBIT,
     ClusterSpec,
+    check_cores,
     command_line,
     parse_memory,
     parse_number,
@@ -143,8 +144,10 @@ def _add_node_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
 
 def bring_up(options: argparse.Namespace) -> None:
     spec = _plan(options)
+    host_cores = len(os.sched_getaffinity(0))
+    check_cores(spec.nodes, host_cores)
     install_tools(spec.kind, spec.arch)
-    if warning := room_warning(spec, len(os.sched_getaffinity(0))):
+    if warning := room_warning(spec, host_cores):
         print(f"warning: {warning}", file=sys.stderr)
     cluster = EmulatedCluster(spec.name)
     inventory = (options.inventory or default_path(spec.name)).absolute()

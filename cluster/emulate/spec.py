@@ -6,7 +6,7 @@ import dataclasses
 import ipaddress
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,12 @@ PI_4_MEMORY_BYTES = 4 * 2**30
 # Moving the nodes' packets is work of the host's kernel that on boards each board does itself.
 # Nodes that leave it less than this part of the machine measure the emulator.
 KERNEL_SHARE = 0.25
+
+# What a private network may be part of: RFC 1918's, and that of RFC 6598 between providers and homes.
+PRIVATE_NETWORKS = [
+    ipaddress.IPv4Network(text)
+    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+]
 
 DEFAULT_NAME = "pi"
 DEFAULT_NETWORK = "10.77.0.0/24"
@@ -49,9 +55,14 @@ class NodeSpec:
     memory_bytes: int = PI_4_MEMORY_BYTES
 
     def __post_init__(self) -> None:
-        _check_positive(f"{self.name}: cpu", self.cores, 0.01)
-        _check_positive(f"{self.name}: rate", self.rate_mbit, 0.1)
-        _check_positive(f"{self.name}: memory", self.memory_bytes / 2**20, 64)
+        _check_within(f"{self.name}: cpu", self.cores, 0.01, 1024)
+        _check_within(f"{self.name}: rate in Mbit/s", self.rate_mbit, 0.1, 100_000)
+        _check_within(f"{self.name}: memory in MiB", self.memory_bytes / 2**20, 64, 2**20)
+
+    @property
+    def whole_cores(self) -> int:
+        """How many it counts: a share of one core or less is of one, always the same."""
+        return math.ceil(self.cores)
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,16 @@ def parse_memory(text: str, where: str) -> int:
     return int(size)
 
 
+def check_cores(nodes: Iterable[NodeSpec], host_cores: int) -> None:
+    """Raise where a node could not have its share, whatever others do."""
+    for node in nodes:
+        if node.cores > host_cores:
+            raise ClusterError(
+                f"{node.name}: cpu: expected at most this machine's {host_cores} cores,"
+                f" not {node.cores:g}"
+            )
+
+
 def room_warning(spec: ClusterSpec, host_cores: int) -> str | None:
     """What to tell a user whose nodes take so much that the emulator is measured."""
     asked = sum(node.cores for node in spec.nodes)
@@ -186,14 +207,16 @@ def _addresses(network: str, count: int) -> list[str]:
         parsed = ipaddress.IPv4Network(network)
     except ValueError as error:
         raise ClusterError(f"--network {network}: {error}", hint="such as 10.77.0.0/24") from None
-    if not parsed.is_private:
+    if not any(parsed.subnet_of(private) for private in PRIVATE_NETWORKS):
         raise ClusterError(f"--network {network} is not private", hint="such as 10.77.0.0/24")
+    if count < 1:
+        raise ClusterError(f"--nodes {count}: expected at least one")
     room = max(parsed.num_addresses - 3, 0)  # network, broadcast and the host itself
-    if not 1 <= count <= room:
+    if count > room:
         raise ClusterError(f"--nodes {count}: --network {network} has room for {room}")
     return [str(parsed[number]) for number in range(1, count + 1)]
 
 
-def _check_positive(what: str, value: float, minimum: float) -> None:
-    if not (math.isfinite(value) and value >= minimum):
-        raise ClusterError(f"{what}: expected at least {minimum:g}, not {value:g}")
+def _check_within(what: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise ClusterError(f"{what}: expected {least:g} to {most:g}, not {value:g}")

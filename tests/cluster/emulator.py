@@ -15,11 +15,12 @@ from cluster.emulate.inventory import default_path
 from cluster.emulate.network import HYSTERESIS
 from cluster.emulate.state import ROOT
 from cluster.emulate.way_out import FORWARDING, tables_left
-from tests.support import MPI_ENVIRONMENT, REPOSITORY
+from tests.support import REPOSITORY
 
 COMMAND = (sys.executable, "-m", "cluster.emulate")
-# As an activated environment has it: nodes get these from whoever brings them up.
-ENVIRONMENT = {**MPI_ENVIRONMENT, **os.environ}
+# As `sudo` and a call of the environment's Python by its path have it: what Open MPI needs on nodes
+# comes from the environment.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OMPI_")}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,12 @@ from tests.cluster.emulator import Emulator
 pytestmark = pytest.mark.cluster
 
 HOG = "x = b'x' * (700 * 2**20)"
+SEND = """
+import subprocess, sys, time
+data, started = bytes(10_000_000), time.perf_counter()
+subprocess.run(["ssh", sys.argv[1], "cat > /dev/null"], input=data, check=True)
+print(len(data), time.perf_counter() - started)
+"""
 
 
 def test_nodes_have_names_and_addresses_of_their_own(three_nodes: Emulator) -> None:
@@ -33,19 +39,21 @@ def test_nodes_see_only_their_own_processes_and_shared_memory(three_nodes: Emula
     assert three_nodes.on(2, "ps", "-p", "1", "-o", "comm=").strip() == "sshd"
 
 
-def test_shares_are_in_force(three_nodes: Emulator) -> None:
+def shares(node: str, cluster: str) -> tuple[float, int]:
+    """Cores and bytes of memory, as the kernel has them."""
     hierarchy = find_hierarchy()
-    folders = [
-        root / f"edgeddl-{three_nodes.name}" / three_nodes.node(3) for root in hierarchy.roots
-    ]
+    folders = [root / f"edgeddl-{cluster}" / node for root in hierarchy.roots]
     if hierarchy.version == 2:
         quota, period = (folders[0] / "cpu.max").read_text().split()
         memory = (folders[0] / "memory.max").read_text()
     else:
         quota, period = ((folders[0] / f"cpu.cfs_{n}_us").read_text() for n in ("quota", "period"))
         memory = (folders[1] / "memory.limit_in_bytes").read_text()
-    assert int(quota) / int(period) == pytest.approx(0.5)
-    assert int(memory) == 512 * 2**20
+    return int(quota) / int(period), int(memory)
+
+
+def test_shares_are_in_force(three_nodes: Emulator) -> None:
+    assert shares(three_nodes.node(3), three_nodes.name) == (pytest.approx(0.5), 512 * 2**20)
     assert three_nodes.on(3, "nproc") == "1\n"
 
 
@@ -56,6 +64,16 @@ def test_both_ends_of_a_link_have_its_rate(three_nodes: Emulator) -> None:
     for command in (outside, inside):
         rule = subprocess.check_output(command, text=True)
         assert rule.startswith("class htb ") and " rate 100Mbit ceil 100Mbit " in rule
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [(3, 1), (1, 3)])
+def test_a_link_carries_no_more_than_its_rate(
+    three_nodes: Emulator, sender: int, receiver: int
+) -> None:
+    """That of the third node is of 100 Mbit/s. Less is no failure: the machine may be busy."""
+    said = three_nodes.on(sender, "python", "-c", SEND, three_nodes.node(receiver))
+    sent_bytes, seconds = map(float, said.split())
+    assert sent_bytes / seconds < 1.05 * 100e6 / 8
 
 
 def test_buckets_have_few_timers_while_clusters_are_up(three_nodes: Emulator) -> None:
@@ -71,12 +89,27 @@ def test_nodes_send_as_boards_do_whatever_the_host_does(three_nodes: Emulator) -
     assert "congctl cubic" in three_nodes.on(1, "ip", "route", "get", other)
 
 
-def test_slow_changes_a_rate_until_restore(three_nodes: Emulator) -> None:
-    command = ["tc", "class", "show", "dev", three_nodes.node(2)]
-    three_nodes.succeed("slow", three_nodes.node(2), "--rate", "10", "--cpu", "0.1")
+def test_slow_changes_shares_until_restore(three_nodes: Emulator) -> None:
+    node = three_nodes.node(2)
+    command = ["tc", "class", "show", "dev", node]
+    made_with = shares(node, three_nodes.name)
+    three_nodes.succeed("slow", node, "--rate", "10", "--cpu", "0.1")
     assert " rate 10Mbit " in subprocess.check_output(command, text=True)
-    three_nodes.succeed("restore", three_nodes.node(2))
+    assert shares(node, three_nodes.name) == (pytest.approx(0.1), made_with[1])
+    three_nodes.succeed("restore", node)
     assert " rate 940Mbit " in subprocess.check_output(command, text=True)
+    assert shares(node, three_nodes.name) == made_with
+
+
+@pytest.mark.parametrize(("option", "value"), [("--cpu", "1.5"), ("--cpu", "nan"), ("--rate", "1e9")])
+def test_shares_that_cannot_be_had_change_nothing(
+    three_nodes: Emulator, option: str, value: str
+) -> None:
+    node = three_nodes.node(2)
+    before = shares(node, three_nodes.name)
+    refused = three_nodes("slow", node, option, value)
+    assert refused.returncode == 2 and f"{node}: " in refused.stderr
+    assert shares(node, three_nodes.name) == before
 
 
 def test_ssh_between_nodes_checks_host_keys(three_nodes: Emulator) -> None:

@@ -42,13 +42,13 @@ def test_an_inventory() -> None:
 
 
 def test_an_inventory_of_somebodys_own_is_not_taken(tmp_path: Path) -> None:
-    inventory.check(tmp_path / "new.yml")
+    inventory.check(tmp_path / "new.yml", "pi")
     (tmp_path / "ours.yml").write_text("# Emulated cluster 'pi': ...\n")
-    inventory.check(tmp_path / "ours.yml")
+    inventory.check(tmp_path / "ours.yml", "pi")
     (tmp_path / "own.yml").write_text("cluster:\n")
     for path in (tmp_path / "own.yml", tmp_path, tmp_path / "absent" / "new.yml"):
         with pytest.raises(ClusterError, match=str(path)):
-            inventory.check(path)
+            inventory.check(path, "pi")
 
 
 def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_path: Path) -> None:
@@ -61,10 +61,14 @@ def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_
         ("lab-02", 1, 1024),
     ]
     assert (read.head.name, read.variables["edgeddl_work"]) == ("lab-01", "/w")
-    inventory.check(path)
-    inventory.remove(path)
+    with pytest.raises(ClusterError, match="not this cluster's"):
+        inventory.check(path, "la")
+    inventory.remove(path, "la")
+    assert path.exists()
+    inventory.check(path, "lab")
+    inventory.remove(path, "lab")
     assert not path.exists()
-    inventory.remove(tmp_path)  # a folder is nobody's inventory
+    inventory.remove(tmp_path, "lab")  # a folder is nobody's inventory
     assert tmp_path.exists()
 
 

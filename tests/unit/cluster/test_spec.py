@@ -9,6 +9,7 @@ import pytest
 
 from cluster.emulate.spec import (
     ClusterSpec,
+    check_cores,
     check_name,
     command_line,
     parse_memory,
@@ -56,11 +57,14 @@ def test_a_spec_survives_being_written() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"count": 0}, "--nodes 0"),
+        ({"count": 0}, "--nodes 0: expected at least one"),
         ({"count": 254}, "has room for 253"),
         ({"network": "10.0.0.0/31"}, "has room for 0"),
         ({"network": "10.0.0.1/24"}, "host bits"),
         ({"network": "8.8.8.0/24"}, "not private"),
+        ({"network": "127.0.0.0/24"}, "not private"),
+        ({"network": "240.1.0.0/24"}, "not private"),
+        ({"network": "10.0.0.0/7"}, "not private"),
         ({"network": "nonsense"}, "--network nonsense"),
         ({"overrides": ["pi-05:cpu=1"]}, "nodes are pi-01"),
         ({"overrides": ["pi-01"]}, "unknown setting"),
@@ -68,8 +72,11 @@ def test_a_spec_survives_being_written() -> None:
         ({"overrides": ["pi-01:cpu"]}, "--node pi-01:cpu: expected a number"),
         ({"defaults": {**DEFAULTS, "cores": 0.0}}, "pi-01: cpu"),
         ({"defaults": {**DEFAULTS, "cores": float("nan")}}, "pi-01: cpu"),
+        ({"defaults": {**DEFAULTS, "cores": 1e9}}, "pi-01: cpu"),
         ({"defaults": {**DEFAULTS, "rate_mbit": float("inf")}}, "pi-01: rate"),
-        ({"defaults": {**DEFAULTS, "memory_bytes": 2**20}}, "pi-01: memory"),
+        ({"defaults": {**DEFAULTS, "rate_mbit": 1e9}}, "expected 0.1 to 100000, not 1e"),
+        ({"defaults": {**DEFAULTS, "memory_bytes": 2**20}}, "pi-01: memory in MiB: .* not 1$"),
+        ({"defaults": {**DEFAULTS, "memory_bytes": 2**70}}, "pi-01: memory"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(settings: dict[str, Any], words: str) -> None:
@@ -106,6 +113,18 @@ def test_an_override_in_its_parts() -> None:
         "pi-03",
         {"cores": 0.1, "rate_mbit": 1000.0},
     )
+
+
+@pytest.mark.parametrize("network", ["172.31.0.0/16", "192.168.5.0/28", "100.64.0.0/24"])
+def test_private_networks(network: str) -> None:
+    assert plan(1, network=network).network == network
+
+
+def test_no_node_may_have_more_than_the_machine() -> None:
+    nodes = plan(2, overrides=["pi-02:cpu=2.5"]).nodes
+    check_cores(nodes, host_cores=3)
+    with pytest.raises(ClusterError, match="pi-02: cpu: .* 2 cores, not 2.5"):
+        check_cores(nodes, host_cores=2)
 
 
 def test_nodes_that_leave_no_room_are_warned_about() -> None:
