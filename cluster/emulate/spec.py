@@ -21,7 +21,7 @@ PI_4_MEMORY_BYTES = 4 * 2**30
 # Nodes that leave it less than this part of the machine measure the emulator.
 KERNEL_SHARE = 0.25
 
-# What a private network may be part of: RFC 1918's, and that of RFC 6598 between providers and homes.
+# What a private network may be part of: those of RFC 1918, and that of RFC 6598.
 PRIVATE_NETWORKS = [
     ipaddress.IPv4Network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")

@@ -12,8 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from edgeddl.comm.communicator import Communicator, Transfer
+from edgeddl.errors import CommunicationError
 
 TURNS = 40
+# The watchdog sees collectives, not single messages. Ranks wait for those before them: on 64 hosts
+# a few seconds.
+PATIENCE_SECONDS = 60.0
 
 
 class ClockFix(NamedTuple):
@@ -49,16 +53,22 @@ def _turn(communicator: Communicator, rank: int) -> ClockFix:
 
 
 def _send(communicator: Communicator, value: float, rank: int) -> None:
-    _finish(communicator.start_send(np.array([value], np.float64), rank))
+    _finish(communicator, communicator.start_send(np.array([value], np.float64), rank), rank)
 
 
 def _receive(communicator: Communicator, rank: int) -> float:
     value = np.zeros(1, np.float64)
-    _finish(communicator.start_receive(value, rank))
+    _finish(communicator, communicator.start_receive(value, rank), rank)
     return float(value[0])
 
 
-def _finish(transfer: Transfer) -> None:
+def _finish(communicator: Communicator, transfer: Transfer, rank: int) -> None:
     """Without naps, which would be measured; but others may have the processor."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not transfer.is_done():
+        if time.monotonic() > deadline:
+            raise CommunicationError(
+                f"rank {rank} on {communicator.hosts[rank]} does not tell its clock",
+                hint="look at that host and its network; without --timeline nobody asks",
+            )
         time.sleep(0)

@@ -45,13 +45,12 @@ def bus_bandwidth(payload_bytes: int, ranks: int, seconds: float) -> float:
 def fit_link(timings: Sequence[Timing]) -> LinkModel:
     """alpha and beta with the least squared error; neither is below zero.
 
-    Each error counts by the time it is part of: long all-reduces decide beta, and short ones are
-    not lost beside them.
+    Each error counts as a part of its time: so short all-reduces decide alpha, and long ones beta.
     """
     turns = np.array([2.0 * (t.ranks - 1) for t in timings])
     wire = np.array([t.payload_bytes / t.ranks for t in timings]) * turns
     seconds = np.array([t.seconds for t in timings])
-    weights = 1 / np.sqrt(seconds)
+    weights = 1 / seconds
     columns = np.stack([turns, wire], axis=1) * weights[:, None]
     (alpha, inverse_beta), *_ = np.linalg.lstsq(columns, seconds * weights, rcond=None)
     if alpha <= 0 or inverse_beta <= 0:  # noise: then the largest of them says what it can

@@ -12,15 +12,15 @@ from edgeddl.comm.model import LinkModel, Timing, fit_link
 from edgeddl.errors import EdgeddlError
 from edgeddl.log import logger
 
-# The ring has 2 (N - 1) turns where MPI's algorithms have about log N. Between few ranks that does
-# not matter: 4 KiB take 0.5 ms between four emulated boards, and 6 ms by MPI's, which is looked for
-# between naps.
-FEW_RANKS = 8
-RING_FROM_BYTES = 128 * 2**10  # between more ranks
-# Where the algorithms are compared. Between hosts the ring takes half the time or less there, so
-# the outcome is the same from run to run.
-COMPARED_BYTES = 2**20
-CALIBRATION_BYTES = (128 * 2**10, 4 * 2**20)
+# Where the algorithms are compared. The ring has 2 (N - 1) turns where MPI's have about log N: that
+# matters for the small. Still it takes half the time or less between hosts, for MPI's is looked for
+# between naps (64 KiB on ten emulated boards: 2 ms and 30 ms): the outcome is the same from run to
+# run.
+SMALL_BYTES, LARGE_BYTES = 16 * 2**10, 2**20
+# Where the ring begins if it wins for the large only.
+RING_FROM_BYTES = 128 * 2**10
+# The first says what a turn takes: more would pass links in bursts, and hide it.
+CALIBRATION_BYTES = (4 * 2**10, 4 * 2**20)
 # The ring leaves the processor to computing, which this comparison cannot see: MPI's algorithm has
 # to be faster by more than this to be taken.
 RING_BONUS = 1.2
@@ -47,11 +47,6 @@ class RingFrom:
         return f"ring from {self.size_bytes // 1024} KiB on" if self.size_bytes else "ring"
 
 
-def ring_between(ranks: int) -> RingFrom:
-    """Where the ring is to be taken at all."""
-    return RingFrom(0 if ranks <= FEW_RANKS else RING_FROM_BYTES)
-
-
 def choose_ring_from(communicator: Communicator) -> RingFrom:
     """Collective: compare the ring with MPI's own algorithm.
 
@@ -68,10 +63,14 @@ def choose_ring_from(communicator: Communicator) -> RingFrom:
             reason = error.message.splitlines()[0]  # other ranks may have others
             logger.warning("gradients travel by Open MPI's own, slower messages: %s", reason)
         return RingFrom(None)
-    ring, mpi = (time_allreduce(communicator, COMPARED_BYTES, name) for name in ("ring", "mpi"))
-    if ring >= RING_BONUS * mpi:
+    if not _ring_wins(communicator, LARGE_BYTES):
         return RingFrom(NEVER)
-    return ring_between(communicator.size)
+    return RingFrom(0 if _ring_wins(communicator, SMALL_BYTES) else RING_FROM_BYTES)
+
+
+def _ring_wins(communicator: Communicator, size_bytes: int) -> bool:
+    ring, mpi = (time_allreduce(communicator, size_bytes, name) for name in ("ring", "mpi"))
+    return ring < RING_BONUS * mpi
 
 
 def measure_link(communicator: Communicator) -> LinkModel:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.model import LinkModel
-from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link, ring_between
+from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link
 from edgeddl.training.balance import LEAST_GAIN_AT_FIRST, rebalanced
 from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
 from edgeddl.training.statistics import RunningStatistics
@@ -54,7 +54,7 @@ def choose_allreduce(run: PreparedRun) -> str:
 
 def _ring_from(run: PreparedRun) -> RingFrom:
     if run.config.compression == "fp16":  # which only the ring can add
-        return ring_between(run.communicator.size)
+        return RingFrom(0)
     if run.state.ring_from_bytes is None:
         run.state.ring_from_bytes = choose_ring_from(run.communicator).size_bytes
     return RingFrom(run.state.ring_from_bytes)

@@ -24,11 +24,12 @@ from rivals.torch_environment import add_torch_options, find_torch
 from bench_scaling.benchmark import Benchmark
 from bench_scaling.calibration import measure_links, read_linpack_link
 from bench_scaling.launcher import Launcher, LocalLauncher, NoCluster, cluster
+from bench_scaling.payloads import step_payloads
 from bench_scaling.plan import BALANCES, EVEN, STEMS, SYSTEMS, TORCH, UNCOMPRESSED, Run, plan_runs
 from bench_scaling.plot import plot_stem
 from bench_scaling.prediction import make_predictors, render_link
 from bench_scaling.report import render_failures, render_report
-from bench_scaling.results import ConditionsDiffer, Results
+from bench_scaling.results import ConditionsDiffer, Results, UnreadableResults
 from bench_scaling.rows import Row, make_rows
 from bench_scaling.systems import make_systems
 from edgeddl.comm.model import LinkModel, fit_link
@@ -60,6 +61,8 @@ def measure(
     torch_python = find_torch(options) if TORCH in options.systems else None
     systems = make_systems(launcher, options.threads, torch_python)
     if TORCH in options.systems and torch_python is None:
+        if options.systems == [TORCH]:
+            parser.error("--systems torch: PyTorch is not installed; --with-torch installs it")
         print("without PyTorch: it is not installed; --with-torch installs it", flush=True)
     runs = plan_runs(
         [name for name in options.systems if name in systems],
@@ -203,6 +206,10 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             parse_train_options(["--compression", name])
     except EdgeddlError as error:
         parser.error(str(error))
+    try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--output {options.output}: {error.strerror}")
 
 
 def conditions(
@@ -226,6 +233,8 @@ def open_results(
             results.load()
         except ConditionsDiffer as error:
             parser.error(f"{results.path} was measured under other conditions:\n  {error}")
+        except UnreadableResults as error:
+            parser.error(f"{results.path} is not of this benchmark, or damaged: {error}")
     return results
 
 
@@ -239,17 +248,17 @@ def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[s
         print(f"interrupted: {done} of {len(runs)} runs are there; --resume goes on")
         code = EXIT_INTERRUPTED
     if len(results):
-        publish(results, benchmark.launcher.link_mbit, options)
+        publish(results, benchmark.launcher, options)
     if results.failures:
         print(render_failures(results.failures), file=sys.stderr)
     return code or (EXIT_FAILED if results.failures else 0)
 
 
-def publish(results: Results, link_mbit: float | None, options: dict[str, Any]) -> None:
+def publish(results: Results, launcher: Launcher, options: dict[str, Any]) -> None:
     """Table on the screen and in a file, all figures as JSON, plots."""
     output = results.path.parent
-    rows = make_rows(results, link_mbit)
-    text = render_tables(results, rows, link_mbit, options.get("linpack"))
+    rows = make_rows(results, launcher.link_mbit)
+    text = render_tables(results, rows, options.get("linpack"))
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
     shown = {
@@ -266,13 +275,11 @@ def publish(results: Results, link_mbit: float | None, options: dict[str, Any]) 
     print(f"results are in {output}")
 
 
-def render_tables(
-    results: Results, rows: list[Row], link_mbit: float | None, linpack: LinkModel | None = None
-) -> str:
-    if link_mbit is None or not (linpack or results.allreduces):
+def render_tables(results: Results, rows: list[Row], linpack: LinkModel | None = None) -> str:
+    if not (linpack or results.allreduces):
         return render_report(rows)
     link = linpack or fit_link(results.allreduces)
-    report = render_report(rows, make_predictors(rows, link, link_mbit))
+    report = render_report(rows, make_predictors(rows, link, step_payloads))
     return f"{report}\n\n{render_link(link, results.allreduces)}"
 
 

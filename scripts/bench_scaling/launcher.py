@@ -28,13 +28,14 @@ class Launcher(Protocol):
     address: of the first node, where DistributedDataParallel's ranks meet.
     interface: the network card that leads to the other nodes.
     node_count: how many there are; None where any number can be started.
-    link_mbit: what a node's link carries each way; None where nodes are not apart.
     """
 
     address: str
     interface: str
     node_count: int | None
-    link_mbit: float | None
+
+    def link_mbit(self, nodes: int) -> float | None:
+        """What the slowest link of the first nodes carries each way; None: they are not apart."""
 
     def run(
         self, command: Sequence[str], nodes: int, timeout_seconds: float
@@ -56,7 +57,9 @@ class LocalLauncher:
     address = "127.0.0.1"
     interface = "lo"
     node_count: int | None = None
-    link_mbit: float | None = None
+
+    def link_mbit(self, nodes: int) -> float | None:
+        return None
 
     def run(
         self, command: Sequence[str], nodes: int, timeout_seconds: float
@@ -84,7 +87,9 @@ class ClusterLauncher:
         self._nodes = self._find_nodes()
         self.address: str = self._nodes[0]["address"]
         self.node_count: int | None = len(self._nodes)
-        self.link_mbit: float | None = min(node["rate_mbit"] for node in self._nodes)
+
+    def link_mbit(self, nodes: int) -> float | None:
+        return min(float(node["rate_mbit"]) for node in self._nodes[:nodes])
 
     def run(
         self, command: Sequence[str], nodes: int, timeout_seconds: float
@@ -129,12 +134,24 @@ def cluster(name: str, nodes: int) -> Iterator[Launcher]:
         yield ClusterLauncher(name)
         return
     print(f"no cluster {name!r} is up: making one of {nodes} nodes", flush=True)
-    if subprocess.run([*emulate, "up", "--nodes", str(nodes)]).returncode:
+    if _bring_up([*emulate, "up", "--nodes", str(nodes)]):
         raise NoCluster("there is no cluster to measure on; --local tries this out without one")
     try:
         yield ClusterLauncher(name)
     finally:
-        subprocess.run([*emulate, "down"])
+        # in a session of its own: a second Ctrl-C leaves nothing half taken away
+        subprocess.Popen([*emulate, "down"], start_new_session=True).wait()
+
+
+def _bring_up(command: Sequence[str]) -> int:
+    """The exit code; interrupted, it takes back what it has made."""
+    job = subprocess.Popen(command, start_new_session=True)
+    try:
+        return job.wait()
+    except KeyboardInterrupt:
+        job.terminate()
+        job.wait()
+        raise
 
 
 def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
     step(N)    = compute(N) + others + max(0, allreduce(N) - hidden(N))
     hidden(N)  = 2/3 compute(N) + min(1/3 compute(N), late share of allreduce(N))
     compute(N) = of nodes apart + what sending takes of the processor, in proportion to the bytes
+    allreduce(N) = the step's all-reduces one after the other
 
 Backward is two thirds of computing, and communication goes on beside it; late gradients, a fifth of
 ResNet-18's, also travel beside forward. The all-reduce of N nodes follows from those measured on 2
@@ -13,7 +14,7 @@ from the series' row with the most nodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bench_scaling.plan import EDGEDDL, EVEN, Case
@@ -25,9 +26,12 @@ BACKWARD_SHARE = 2 / 3
 LATE_SHARE = 0.21  # one of the two weights of 512 x 512 x 3 x 3 in ResNet-18's last block
 
 
-def make_predictors(rows: Sequence[Row], link: LinkModel, link_mbit: float) -> dict[Case, Predict]:
+def make_predictors(
+    rows: Sequence[Row], link: LinkModel, step_payloads: Callable[[Case], Sequence[int]]
+) -> dict[Case, Predict]:
     """For each series of edgeddl, from its row with the most nodes.
 
+    step_payloads: bytes of each of a step's all-reduces.
     Not for one with uneven shares: of which speeds more nodes would be, nobody knows.
     """
     last = {
@@ -36,20 +40,18 @@ def make_predictors(rows: Sequence[Row], link: LinkModel, link_mbit: float) -> d
         if row.case.system == EDGEDDL and not row.case.apart and row.case.balance == EVEN
     }
     return {
-        series: partial(predict_step, row, link, link_mbit)
+        series: partial(predict_step, row, link, step_payloads(series))
         for series, row in last.items()
         if row.case.nodes > 1
     }
 
 
-def predict_step(row: Row, link: LinkModel, link_mbit: float, nodes: int) -> float:
+def predict_step(row: Row, link: LinkModel, payloads: Sequence[int], nodes: int) -> float:
     """Seconds of a step of the row's series on so many nodes."""
     known = row.case.nodes
-    sent_bytes = (row.wire_seconds or 0.0) * link_mbit * 1e6 / 8
-    payload = int(sent_bytes / _sent_share(known))
 
     def exposed(compute: float, nodes: int) -> float:
-        allreduce = link.allreduce_seconds(payload, nodes)
+        allreduce = sum(link.allreduce_seconds(payload, nodes) for payload in payloads)
         beside_forward = min((1 - BACKWARD_SHARE) * compute, LATE_SHARE * allreduce)
         return max(0.0, allreduce - BACKWARD_SHARE * compute - beside_forward)
 
@@ -97,9 +99,9 @@ def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
         cells.append(
             [
                 str(one.ranks),
-                f"{one.payload_bytes / 1e6:.1f} MB",
-                f"{one.seconds * 1e3:.0f} ms",
-                f"{model * 1e3:.0f} ms",
+                f"{one.payload_bytes / 1e6:.3f} MB",
+                f"{one.seconds * 1e3:.1f} ms",
+                f"{model * 1e3:.1f} ms",
                 f"{model / one.seconds - 1:+.0%}",
             ]
         )

@@ -41,6 +41,10 @@ class Failure:
     last_words: str
 
 
+class UnreadableResults(Exception):
+    """What is there is not what a benchmark has written; the message says why."""
+
+
 class ConditionsDiffer(Exception):
     """Earlier measurements were made under other conditions; the message names them."""
 
@@ -57,13 +61,17 @@ class Results:
 
     def load(self) -> None:
         """Take over what an earlier benchmark has measured, not its failures."""
-        earlier = json.loads(self.path.read_text())
-        _check_same(earlier["conditions"], self._conditions)
-        self._conditions = earlier["conditions"] | self._conditions
-        for value in earlier["measurements"]:
-            measurement = Measurement.from_json(value)
-            self._measurements[measurement.run] = measurement
-        self.allreduces = [Timing(**value) for value in earlier.get("allreduces", [])]
+        try:
+            earlier = json.loads(self.path.read_text())
+            conditions = dict(earlier["conditions"])
+            measurements = [Measurement.from_json(value) for value in earlier["measurements"]]
+            allreduces = [Timing(**value) for value in earlier.get("allreduces", [])]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnreadableResults(f"{type(error).__name__}: {error}") from None
+        _check_same(conditions, self._conditions)
+        self._conditions = conditions | self._conditions
+        self._measurements = {one.run: one for one in measurements}
+        self.allreduces = allreduces
 
     def add(self, measurement: Measurement) -> None:
         self._measurements[measurement.run] = measurement

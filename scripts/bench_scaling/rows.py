@@ -13,6 +13,9 @@ from bench_scaling.results import Measurement
 # Seconds of a step on so many nodes, by a model of computing and communication.
 Predict = Callable[[int], float]
 
+# What the links of the first N nodes carry, in Mbit/s; None where nodes are not apart.
+LinkRate = Callable[[int], float | None]
+
 PREDICTED_NODES = (8, 16, 32, 64)
 
 
@@ -66,7 +69,7 @@ class Prediction:
         return self.case.batch * self.case.nodes / self.step_seconds
 
 
-def make_rows(measurements: Iterable[Measurement], link_mbit: float | None) -> list[Row]:
+def make_rows(measurements: Iterable[Measurement], link_mbit: LinkRate) -> list[Row]:
     """A row for each case, in the order of tables."""
     by_case: dict[Case, list[Measurement]] = {}
     for one in measurements:
@@ -76,7 +79,7 @@ def make_rows(measurements: Iterable[Measurement], link_mbit: float | None) -> l
         for case, of_case in by_case.items()
     }
     return [
-        make_row(case, by_case[case], step_seconds, link_mbit)
+        make_row(case, by_case[case], step_seconds, link_mbit(case.nodes))
         for case in sorted(by_case, key=lambda case: case.order)
     ]
 

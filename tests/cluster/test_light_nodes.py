@@ -101,7 +101,9 @@ def test_slow_changes_shares_until_restore(three_nodes: Emulator) -> None:
     assert shares(node, three_nodes.name) == made_with
 
 
-@pytest.mark.parametrize(("option", "value"), [("--cpu", "1.5"), ("--cpu", "nan"), ("--rate", "1e9")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--cpu", "1.5"), ("--cpu", "nan"), ("--rate", "1e9")]
+)
 def test_shares_that_cannot_be_had_change_nothing(
     three_nodes: Emulator, option: str, value: str
 ) -> None:

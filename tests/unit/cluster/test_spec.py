@@ -123,7 +123,7 @@ def test_private_networks(network: str) -> None:
 def test_no_node_may_have_more_than_the_machine() -> None:
     nodes = plan(2, overrides=["pi-02:cpu=2.5"]).nodes
     check_cores(nodes, host_cores=3)
-    with pytest.raises(ClusterError, match="pi-02: cpu: .* 2 cores, not 2.5"):
+    with pytest.raises(ClusterError, match=r"pi-02: cpu: .* 2 cores, not 2\.5"):
         check_cores(nodes, host_cores=2)
 
 

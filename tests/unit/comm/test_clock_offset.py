@@ -10,7 +10,9 @@ import pytest
 
 from edgeddl.comm import clock_offset
 from edgeddl.comm.clock_offset import ClockFix, measure_offsets
+from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import SingleCommunicator, run_ranks
+from edgeddl.errors import CommunicationError
 
 AHEAD = {"rank-0": 0.0, "rank-1": 5.0, "rank-2": -3.0}
 
@@ -20,13 +22,28 @@ def test_clocks_that_are_apart_are_found_so(monkeypatch: pytest.MonkeyPatch) -> 
         return time.perf_counter() + AHEAD[threading.current_thread().name]
 
     monkeypatch.setattr(
-        clock_offset, "time", SimpleNamespace(perf_counter=shifted, sleep=time.sleep)
+        clock_offset,
+        "time",
+        SimpleNamespace(perf_counter=shifted, monotonic=time.monotonic, sleep=time.sleep),
     )
     fixes, *nothing = run_ranks(3, measure_offsets)
     assert nothing == [[], []]
     for fix, ahead in zip(fixes, AHEAD.values(), strict=True):
         assert fix.offset == pytest.approx(-ahead, abs=fix.uncertainty + 1e-9)
         assert 0 <= fix.uncertainty < 1
+
+
+def test_a_rank_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_offset, "PATIENCE_SECONDS", 0.05)
+
+    def work(communicator: Communicator) -> None:
+        if communicator.rank == 1:
+            communicator.barrier()  # it comes so far
+        else:
+            measure_offsets(communicator)
+
+    with pytest.raises(CommunicationError, match=r"rank 1 on .* does not tell"):
+        run_ranks(2, work)
 
 
 def test_one_rank_has_its_own_clock() -> None:

@@ -48,6 +48,19 @@ def test_calibration_bears_noise() -> None:
     )
 
 
+def test_short_all_reduces_say_what_a_turn_takes() -> None:
+    """Long ones are a hundredth off, which is a hundred times a short one's whole time."""
+    short, long = Timing(4, 2**12, 0.0), Timing(4, 44_695_848, 0.0)
+    found = fit_link(
+        [
+            Timing(one.ranks, one.payload_bytes, factor * model)
+            for one, factor in ((short, 1.0), (long, 0.99), (long, 1.01))
+            if (model := LINK.allreduce_seconds(one.payload_bytes, one.ranks))
+        ]
+    )
+    assert found.turn_seconds == pytest.approx(LINK.turn_seconds, rel=0.01)
+
+
 @pytest.mark.parametrize("seconds", [(0.001, 0.5), (0.5, 0.001), (0.1, 0.1)])
 def test_no_figures_make_a_negative_cost(seconds: tuple[float, float]) -> None:
     found = fit_link([Timing(4, 2**16, seconds[0]), Timing(4, 2**22, seconds[1])])

@@ -10,12 +10,13 @@ from edgeddl.comm import tuning
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import ThreadCommunicator, run_ranks
 from edgeddl.comm.tuning import (
-    FEW_RANKS,
+    LARGE_BYTES,
     NEVER,
     RING_FROM_BYTES,
     RingFrom,
     choose_ring_from,
     measure_link,
+    time_allreduce,
 )
 from edgeddl.errors import CommunicationError
 
@@ -24,13 +25,12 @@ def chosen_with(
     monkeypatch: pytest.MonkeyPatch,
     seconds: Callable[[int, str], float],
     medium: str = "network",
-    ranks: int = 2,
 ) -> int | None:
     monkeypatch.setattr(
         tuning, "time_allreduce", lambda communicator, size, name: seconds(size, name)
     )
     monkeypatch.setattr(ThreadCommunicator, "medium", medium)
-    return run_ranks(ranks, lambda communicator: choose_ring_from(communicator).size_bytes)[0]
+    return run_ranks(2, lambda communicator: choose_ring_from(communicator).size_bytes)[0]
 
 
 def seconds(ring: float, mpi: float) -> Callable[[int, str], float]:
@@ -42,10 +42,13 @@ def test_the_ring_where_it_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen_with(monkeypatch, seconds(ring=2.0, mpi=1.0)) == NEVER
 
 
-def test_between_many_ranks_the_ring_is_for_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    always = seconds(ring=1.0, mpi=2.0)
-    assert chosen_with(monkeypatch, always, ranks=FEW_RANKS) == 0
-    assert chosen_with(monkeypatch, always, ranks=FEW_RANKS + 1) == RING_FROM_BYTES
+def test_the_ring_for_large_arrays_where_it_wins_for_these_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def by_size(size: int, name: str) -> float:
+        return {"ring": 1.0, "mpi": 2.0 if size == LARGE_BYTES else 0.5}[name]
+
+    assert chosen_with(monkeypatch, by_size) == RING_FROM_BYTES
 
 
 def test_no_ring_where_neighbours_do_not_reach_each_other(
@@ -107,3 +110,17 @@ def test_links_are_measured_alike_by_all_ranks() -> None:
 
     first, *others = run_ranks(3, work)
     assert all(other == first for other in others)
+
+
+def test_an_all_reduce_takes_as_long_as_its_slowest_rank() -> None:
+    def work(communicator: Communicator) -> float:
+        gather = communicator.allgather
+        delays = [0.0, 100.0]
+
+        def told(own: list[float]) -> list[list[float]]:
+            return gather([seconds + delays[communicator.rank] for seconds in own])
+
+        communicator.allgather = told  # type: ignore[method-assign]
+        return time_allreduce(communicator, 64, "mpi")
+
+    assert min(run_ranks(2, work)) > 100

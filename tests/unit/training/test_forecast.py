@@ -142,6 +142,19 @@ def test_what_is_foreseen_is_what_is_sent(
     assert sent == pytest.approx(foreseen, rel=0.05, abs=64)
 
 
+@pytest.mark.usefixtures("network")
+def test_local_steps_share_what_a_meeting_takes(tmp_path: Path) -> None:
+    """Parameters and momentum, over links that carry a byte a second."""
+
+    def work(ranks: Communicator) -> tuple[float, int]:
+        run = prepare(tmp_path, ranks, local_steps=4)
+        seconds = forecast._allreduce_seconds(run, LinkModel(0.0, 1.0))
+        return seconds, run.arena.parameters.nbytes
+
+    seconds, parameter_bytes = run_ranks(2, work)[0]
+    assert seconds == pytest.approx(2 * parameter_bytes / 4)
+
+
 def test_where_there_are_no_links_nothing_is_measured(tmp_path: Path) -> None:
     def work(communicator: Communicator) -> object:
         run = prepare(tmp_path, communicator)
