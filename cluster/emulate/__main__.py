@@ -179,11 +179,15 @@ def _plan(options: argparse.Namespace) -> ClusterSpec:
 
 
 def _environment(options: argparse.Namespace) -> Path | None:
-    if options.environment is not None:
-        if not (options.environment / "bin" / "activate").is_file():
-            raise ClusterError(f"--environment {options.environment} is not a virtual environment")
-        return Path(options.environment).absolute()
-    return Path(sys.prefix) if sys.prefix != sys.base_prefix else None
+    own = Path(sys.prefix) if sys.prefix != sys.base_prefix else None
+    environment: Path | None = options.environment or own
+    if environment is None:
+        return None
+    if not (environment / "bin" / "activate").is_file():
+        raise ClusterError(
+            f"--environment {environment} is not a virtual environment: it has no bin/activate"
+        )
+    return environment.absolute()
 
 
 def take_down(options: argparse.Namespace) -> None:

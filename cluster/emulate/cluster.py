@@ -141,7 +141,7 @@ class EmulatedCluster:
                 raise ClusterError(
                     f"{name}: cpu: expected at most {node.whole_cores}, not {changed.cores:g}:"
                     " nodes keep the cores they were made with",
-                    hint=f"make it with more: up --node {name}:cpu={changed.cores:g}",
+                    hint=f"make the cluster anew, with --node {name}:cpu={changed.cores:g}",
                 )
             self._apply_shares(spec, changed)
             self._note_slowed(name, given)

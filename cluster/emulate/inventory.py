@@ -20,7 +20,7 @@ def render(spec: ClusterSpec, ssh_config: Path, own: Mapping[str, str]) -> str:
     hosts = {
         node.name: {
             "ansible_host": node.address,
-            "cluster_cores": max(round(node.cores), 1),
+            "cluster_cores": node.whole_cores,
             "cluster_memory_mib": node.memory_bytes // 2**20,
         }
         for node in spec.nodes

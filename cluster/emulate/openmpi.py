@@ -42,7 +42,7 @@ def activated(environment: Path | None) -> dict[str, str]:
     if environment is None:
         return {"PATH": SYSTEM_PATH}
     # Its own script is asked, for whoever brings nodes up may have called its Python by the path.
-    activate = ('. "$0" && exec env --null', str(environment / "bin" / "activate"))
+    activate = ('. "$0" >&2 && exec env --null', str(environment / "bin" / "activate"))
     shell = run("env", "--ignore-environment", f"PATH={SYSTEM_PATH}", "sh", "-c", *activate)
     variables = dict(line.split("=", 1) for line in shell.rstrip("\0").split("\0"))
     return {

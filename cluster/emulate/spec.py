@@ -219,4 +219,4 @@ def _addresses(network: str, count: int) -> list[str]:
 
 def _check_within(what: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise ClusterError(f"{what}: expected {least:g} to {most:g}, not {value:g}")
+        raise ClusterError(f"{what}: expected {least:g} to {most:,}, not {value:g}")

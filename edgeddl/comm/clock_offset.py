@@ -15,9 +15,9 @@ from edgeddl.comm.communicator import Communicator, Transfer
 from edgeddl.errors import CommunicationError
 
 TURNS = 40
-# The watchdog sees collectives, not single messages. Ranks wait for those before them: on 64 hosts
-# a few seconds.
-PATIENCE_SECONDS = 60.0
+# The watchdog sees collectives, not single messages. Rank 0 knows who does not answer; the others,
+# which wait until they are asked, shall not speak before it.
+PATIENCE_SECONDS, PATIENCE_OF_OTHERS = 30.0, 60.0
 
 
 class ClockFix(NamedTuple):
@@ -64,7 +64,8 @@ def _receive(communicator: Communicator, rank: int) -> float:
 
 def _finish(communicator: Communicator, transfer: Transfer, rank: int) -> None:
     """Without naps, which would be measured; but others may have the processor."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    patience = PATIENCE_OF_OTHERS if communicator.rank else PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     while not transfer.is_done():
         if time.monotonic() > deadline:
             raise CommunicationError(

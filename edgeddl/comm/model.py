@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
-import numpy as np
+# Alpha and beta are found one from the other: each time what is left of the error is far smaller.
+ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,30 @@ def bus_bandwidth(payload_bytes: int, ranks: int, seconds: float) -> float:
 
 
 def fit_link(timings: Sequence[Timing]) -> LinkModel:
-    """alpha and beta with the least squared error; neither is below zero.
+    """alpha from the shortest all-reduces, beta from the longest; neither is below zero.
 
-    Each error counts as a part of its time: so short all-reduces decide alpha, and long ones beta.
+    Those between may in part pass links in bursts, and would say that a turn takes less than
+    nothing. Medians: they may have been measured on several numbers of ranks.
     """
-    turns = np.array([2.0 * (t.ranks - 1) for t in timings])
-    wire = np.array([t.payload_bytes / t.ranks for t in timings]) * turns
-    seconds = np.array([t.seconds for t in timings])
-    weights = 1 / seconds
-    columns = np.stack([turns, wire], axis=1) * weights[:, None]
-    (alpha, inverse_beta), *_ = np.linalg.lstsq(columns, seconds * weights, rcond=None)
-    if alpha <= 0 or inverse_beta <= 0:  # noise: then the largest of them says what it can
-        largest = np.argmax(wire)
-        alpha, inverse_beta = 0.0, seconds[largest] / wire[largest]
-    return LinkModel(float(alpha), float(1 / inverse_beta))
+    sizes = [one.payload_bytes for one in timings]
+    shortest = [one for one in timings if one.payload_bytes == min(sizes)]
+    longest = [one for one in timings if one.payload_bytes == max(sizes)]
+    alpha = 0.0
+    byte_seconds = median(_in_a_turn(one) / _sent_in_a_turn(one) for one in longest)
+    for _ in range(ROUNDS if min(sizes) < max(sizes) else 0):
+        rest = median(_in_a_turn(one) - _sent_in_a_turn(one) * byte_seconds for one in shortest)
+        without = median((_in_a_turn(one) - rest) / _sent_in_a_turn(one) for one in longest)
+        if rest < 0 or without <= 0:  # noise: then the longest say what they can
+            break
+        alpha, byte_seconds = rest, without
+    return LinkModel(alpha, 1 / byte_seconds)
+
+
+def _in_a_turn(timing: Timing) -> float:
+    """Seconds."""
+    return timing.seconds / (2 * (timing.ranks - 1))
+
+
+def _sent_in_a_turn(timing: Timing) -> float:
+    """Bytes, by each rank."""
+    return timing.payload_bytes / timing.ranks

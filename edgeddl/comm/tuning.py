@@ -1,4 +1,4 @@
-"""Which algorithm sums a bucket: from its size, the number of ranks and the measured links."""
+"""Which algorithm sums a bucket: from its size and what was measured between these ranks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.communicator import Choice, Communicator
 from edgeddl.comm.model import LinkModel, Timing, fit_link
 from edgeddl.errors import EdgeddlError
 from edgeddl.log import logger
 
 # Where the algorithms are compared. The ring has 2 (N - 1) turns where MPI's have about log N: that
-# matters for the small. Still it takes half the time or less between hosts, for MPI's is looked for
-# between naps (64 KiB on ten emulated boards: 2 ms and 30 ms): the outcome is the same from run to
-# run.
-SMALL_BYTES, LARGE_BYTES = 16 * 2**10, 2**20
+# matters for the small. Still it takes far less time between hosts, for MPI's is looked for between
+# naps (64 KiB on ten emulated boards: 2 ms and 30 ms), so the outcome is the same from run to run.
+# Of fewer bytes MPI's are often there before the first nap, and the outcome would be chance.
+SMALL_BYTES, LARGE_BYTES = 64 * 2**10, 2**20
 # Where the ring begins if it wins for the large only.
 RING_FROM_BYTES = 128 * 2**10
-# The first says what a turn takes: more would pass links in bursts, and hide it.
+# The first says what a turn takes: more might pass a link in a burst, and hide it.
 CALIBRATION_BYTES = (4 * 2**10, 4 * 2**20)
 # The ring leaves the processor to computing, which this comparison cannot see: MPI's algorithm has
 # to be faster by more than this to be taken.
@@ -45,6 +45,19 @@ class RingFrom:
         if self.size_bytes in (None, NEVER):
             return "mpi"
         return f"ring from {self.size_bytes // 1024} KiB on" if self.size_bytes else "ring"
+
+
+@dataclass(frozen=True)
+class Always:
+    """One algorithm for all sizes."""
+
+    name: str
+
+    def __call__(self, payload_bytes: int) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def choose_ring_from(communicator: Communicator) -> RingFrom:
@@ -73,17 +86,18 @@ def _ring_wins(communicator: Communicator, size_bytes: int) -> bool:
     return ring < RING_BONUS * mpi
 
 
-def measure_link(communicator: Communicator) -> LinkModel:
-    """Collective: what a turn and a byte take, with the algorithm that was chosen."""
+def measure_link(communicator: Communicator, choice: Choice) -> LinkModel:
+    """Collective: what a turn and a byte take, with the algorithm that is chosen for the large."""
+    algorithm = choice(max(CALIBRATION_BYTES))
     return fit_link(
         [
-            Timing(communicator.size, size, time_allreduce(communicator, size, None))
+            Timing(communicator.size, size, time_allreduce(communicator, size, algorithm))
             for size in CALIBRATION_BYTES
         ]
     )
 
 
-def time_allreduce(communicator: Communicator, size_bytes: int, algorithm: str | None) -> float:
+def time_allreduce(communicator: Communicator, size_bytes: int, algorithm: str) -> float:
     """Median of what the slowest rank took; the first, which makes connections, does not count."""
     array = np.zeros(size_bytes // 4, np.float32)
     own = []

@@ -21,7 +21,8 @@ from edgeddl.comm.model import LinkModel, Timing, bus_bandwidth, fit_link
 from edgeddl.errors import CommunicationError, ConfigError
 from edgeddl.table import render_table
 
-DEFAULT_SIZES = "64K,1M,4M,16M,44695848"
+# The first says what a turn takes, the last are ResNet-18's gradients.
+DEFAULT_SIZES = "4K,64K,1M,4M,16M,44695848"
 PREDICTED_RANKS = (2, 4, 8, 16, 32, 64)
 
 

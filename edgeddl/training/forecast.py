@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
+from edgeddl.comm.communicator import Choice
 from edgeddl.comm.model import LinkModel
-from edgeddl.comm.tuning import RingFrom, choose_ring_from, measure_link
+from edgeddl.comm.tuning import Always, RingFrom, choose_ring_from, measure_link
 from edgeddl.training.balance import LEAST_GAIN_AT_FIRST, rebalanced
 from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
 from edgeddl.training.statistics import RunningStatistics
@@ -36,20 +37,17 @@ class Forecast:
         return self.allreduce_seconds / self.compute_seconds
 
 
-def choose_allreduce(run: PreparedRun) -> str:
+def choose_allreduce(run: PreparedRun) -> Choice:
     """Collective: the algorithm that --allreduce names, or the one that suits the links.
 
     A resumed run goes on with what was chosen at its start: another order of summation would make
     other bits. Where there were no links, or neighbours could not connect, nothing was chosen, and
     it tries again: there may be some by then, and their lack must not slow a run down to its end.
     """
-    communicator, forced = run.communicator, run.config.allreduce
-    if forced != "auto":
-        communicator.choose(lambda size: forced)
-        return forced
-    ring = _ring_from(run)
-    communicator.choose(ring)
-    return str(ring)
+    forced = run.config.allreduce
+    choice = _ring_from(run) if forced == "auto" else Always(forced)
+    run.communicator.choose(choice)
+    return choice
 
 
 def _ring_from(run: PreparedRun) -> RingFrom:
@@ -74,14 +72,16 @@ def share_by_speed(run: PreparedRun, image_seconds: list[float]) -> None:
         run.state.shares = rebalanced(run.state.shares, seconds, LEAST_GAIN_AT_FIRST)
 
 
-def make_forecast(run: PreparedRun, allreduce: str, image_seconds: list[float]) -> Forecast | None:
+def make_forecast(
+    run: PreparedRun, allreduce: Choice, image_seconds: list[float]
+) -> Forecast | None:
     """Collective, after all that is chosen by measuring; None where there are no links."""
     if not image_seconds:
         return None
-    link = measure_link(run.communicator)
+    link = measure_link(run.communicator, allreduce)
     return Forecast(
         link,
-        allreduce,
+        str(allreduce),
         allreduce_seconds=_allreduce_seconds(run, link),
         compute_seconds=max(_step_seconds(run, image_seconds)),
     )

@@ -61,7 +61,7 @@ def measure(
     torch_python = find_torch(options) if TORCH in options.systems else None
     systems = make_systems(launcher, options.threads, torch_python)
     if TORCH in options.systems and torch_python is None:
-        if options.systems == [TORCH]:
+        if not systems.keys() & options.systems:
             parser.error("--systems torch: PyTorch is not installed; --with-torch installs it")
         print("without PyTorch: it is not installed; --with-torch installs it", flush=True)
     runs = plan_runs(
@@ -75,7 +75,7 @@ def measure(
     )
     results = open_results(parser, options, conditions(options, launcher, torch_python))
     if not options.linpack:
-        results.allreduces += measure_links(launcher, options.nodes, results.allreduces)
+        results.allreduces = measure_links(launcher, options.nodes, results.allreduces)
     benchmark = Benchmark(launcher, systems, options.seconds_per_run, options.timeout_seconds)
     return run(benchmark, runs, results, vars(options))
 
@@ -258,7 +258,9 @@ def publish(results: Results, launcher: Launcher, options: dict[str, Any]) -> No
     """Table on the screen and in a file, all figures as JSON, plots."""
     output = results.path.parent
     rows = make_rows(results, launcher.link_mbit)
-    text = render_tables(results, rows, options.get("linpack"))
+    # ranks that share this machine's cores say nothing of more nodes
+    linpack = options.get("linpack") if launcher.link_mbit(1) else None
+    text = render_tables(results, rows, linpack)
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
     shown = {

@@ -11,29 +11,31 @@ from bench_scaling.launcher import Launcher
 from edgeddl.comm.model import LinkModel, Timing
 
 # The first says what a turn takes, the last are ResNet-18's gradients.
-SIZES = "4K,1M,4M,16M,44695848"
+SIZES = (4 * 2**10, 2**20, 4 * 2**20, 16 * 2**20, 44_695_848)
 TIMEOUT_SECONDS = 300.0
 
 
 def measure_links(
     launcher: Launcher, all_nodes: Sequence[int], known: Sequence[Timing]
 ) -> list[Timing]:
-    """What the ring takes on numbers of nodes for which it is not known.
+    """What the ring takes on each number of nodes: as known for all sizes, else measured now.
 
     Nothing where no node is apart from another.
     """
-    measured = {1, *(timing.ranks for timing in known)}
     if launcher.link_mbit(1) is None:
         return []
-    unknown = [nodes for nodes in all_nodes if nodes not in measured]
-    return [timing for nodes in unknown for timing in _measure(launcher, nodes)]
+    pairs = {(one.ranks, one.payload_bytes) for one in known}
+    kept = [one for one in known if all((one.ranks, size) in pairs for size in SIZES)]
+    unknown = [nodes for nodes in all_nodes if nodes not in {1, *(one.ranks for one in kept)}]
+    return [*kept, *(timing for nodes in unknown for timing in _measure(launcher, nodes))]
 
 
 def _measure(launcher: Launcher, nodes: int) -> list[Timing]:
     with tempfile.TemporaryDirectory(prefix="bench-scaling-") as folder:
         report = Path(folder) / "allreduce.json"
         bench = ["python", "-m", "edgeddl", "bench", "allreduce", "--algorithms", "ring"]
-        launcher.run([*bench, "--sizes", SIZES, "--json", str(report)], nodes, TIMEOUT_SECONDS)
+        sizes = ",".join(map(str, SIZES))
+        launcher.run([*bench, "--sizes", sizes, "--json", str(report)], nodes, TIMEOUT_SECONDS)
         if not report.exists():  # the benchmark itself will say what is wrong
             return []
         rows = json.loads(report.read_text())["rows"]

@@ -108,10 +108,11 @@ def test_shares_that_cannot_be_had_change_nothing(
     three_nodes: Emulator, option: str, value: str
 ) -> None:
     node = three_nodes.node(2)
-    before = shares(node, three_nodes.name)
+    link = ["tc", "class", "show", "dev", node]
+    before = shares(node, three_nodes.name), subprocess.check_output(link)
     refused = three_nodes("slow", node, option, value)
     assert refused.returncode == 2 and f"{node}: " in refused.stderr
-    assert shares(node, three_nodes.name) == before
+    assert (shares(node, three_nodes.name), subprocess.check_output(link)) == before
 
 
 def test_ssh_between_nodes_checks_host_keys(three_nodes: Emulator) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from bench_scaling.calibration import measure_links, read_linpack_link
+from bench_scaling.calibration import SIZES, measure_links, read_linpack_link
 from bench_scaling.launcher import LocalLauncher
 
 from edgeddl.comm.model import LinkModel, Timing
@@ -27,17 +27,25 @@ class LinksOf(LocalLauncher):
         self, command: Sequence[str], nodes: int, timeout_seconds: float
     ) -> subprocess.CompletedProcess[str]:
         self.asked.append(nodes)
-        row = {"size_bytes": 1024, "seconds": float(nodes)}
-        Path(command[-1]).write_text(json.dumps({"rows": [row]}))
+        sizes = command[command.index("--sizes") + 1].split(",")
+        rows = [{"size_bytes": int(size), "seconds": float(nodes)} for size in sizes]
+        Path(command[-1]).write_text(json.dumps({"rows": rows}))
         return subprocess.CompletedProcess(command, 0, "")
 
 
 def test_links_are_measured_on_each_number_of_nodes_once() -> None:
     launcher = LinksOf()
     first = measure_links(launcher, [1, 4], [])
-    assert first == [Timing(4, 1024, 4.0)]
+    assert first == [Timing(4, size, 4.0) for size in SIZES]
     more = measure_links(launcher, [1, 2, 4], first)
-    assert more == [Timing(2, 1024, 2.0)] and launcher.asked == [4, 2]
+    assert more == [*first, *(Timing(2, size, 2.0) for size in SIZES)]
+    assert launcher.asked == [4, 2]
+
+
+def test_links_are_measured_again_where_a_size_is_missing() -> None:
+    launcher = LinksOf()
+    incomplete = [Timing(4, size, 9.0) for size in SIZES[1:]]
+    assert measure_links(launcher, [4], incomplete) == [Timing(4, size, 4.0) for size in SIZES]
 
 
 def test_ranks_of_one_machine_have_no_links() -> None:

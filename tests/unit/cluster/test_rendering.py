@@ -21,6 +21,25 @@ def spec() -> ClusterSpec:
     return plan_cluster(name="lab", network="10.1.2.0/24", count=2, defaults=shares)
 
 
+def test_nodes_have_what_the_environments_own_script_sets(tmp_path: Path) -> None:
+    """Not what whoever brings them up has."""
+    environment = tmp_path / "with space"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "activate").write_text(
+        """
+        echo welcome
+        export VIRTUAL_ENV="$(dirname "$(dirname "$0")")" OMPI_PRTERUN="a=b c" PS1=x
+        export PATH="$VIRTUAL_ENV/bin:$PATH"
+        """
+    )
+    assert openmpi.activated(environment) == {
+        "PATH": f"{environment}/bin:{openmpi.SYSTEM_PATH}",
+        "VIRTUAL_ENV": str(environment),
+        "OMPI_PRTERUN": "a=b c",
+    }
+    assert openmpi.activated(None) == {"PATH": openmpi.SYSTEM_PATH}
+
+
 def test_an_inventory() -> None:
     text = render_inventory(
         {"pi-01": {"ansible_host": "10.0.0.1", "cluster_cores": 4}, "pi-02": {}},

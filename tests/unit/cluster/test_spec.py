@@ -74,7 +74,7 @@ def test_a_spec_survives_being_written() -> None:
         ({"defaults": {**DEFAULTS, "cores": float("nan")}}, "pi-01: cpu"),
         ({"defaults": {**DEFAULTS, "cores": 1e9}}, "pi-01: cpu"),
         ({"defaults": {**DEFAULTS, "rate_mbit": float("inf")}}, "pi-01: rate"),
-        ({"defaults": {**DEFAULTS, "rate_mbit": 1e9}}, "expected 0.1 to 100000, not 1e"),
+        ({"defaults": {**DEFAULTS, "rate_mbit": 1e9}}, "expected 0.1 to 100,000, not 1e"),
         ({"defaults": {**DEFAULTS, "memory_bytes": 2**20}}, "pi-01: memory in MiB: .* not 1$"),
         ({"defaults": {**DEFAULTS, "memory_bytes": 2**70}}, "pi-01: memory"),
     ],

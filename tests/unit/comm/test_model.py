@@ -48,17 +48,23 @@ def test_calibration_bears_noise() -> None:
     )
 
 
-def test_short_all_reduces_say_what_a_turn_takes() -> None:
-    """Long ones are a hundredth off, which is a hundred times a short one's whole time."""
-    short, long = Timing(4, 2**12, 0.0), Timing(4, 44_695_848, 0.0)
+def test_the_shortest_say_what_a_turn_takes() -> None:
+    """Long ones are off by hundredths, which are more than a short one's whole time."""
+    off = {(2, 2**12): 1.0, (4, 2**12): 1.0, (2, 44_695_848): 1.01, (4, 44_695_848): 1.02}
     found = fit_link(
         [
-            Timing(one.ranks, one.payload_bytes, factor * model)
-            for one, factor in ((short, 1.0), (long, 0.99), (long, 1.01))
-            if (model := LINK.allreduce_seconds(one.payload_bytes, one.ranks))
+            Timing(ranks, size, factor * LINK.allreduce_seconds(size, ranks))
+            for (ranks, size), factor in off.items()
         ]
     )
-    assert found.turn_seconds == pytest.approx(LINK.turn_seconds, rel=0.01)
+    assert found.turn_seconds == pytest.approx(LINK.turn_seconds, rel=0.005)
+
+
+def test_what_passes_in_bursts_says_nothing() -> None:
+    burst = Timing(4, 2**20, LINK.allreduce_seconds(2**20, 4) / 2)
+    found = fit_link([*timings(LINK), burst])
+    assert found.turn_seconds == pytest.approx(LINK.turn_seconds)
+    assert found.bytes_per_second == pytest.approx(LINK.bytes_per_second)
 
 
 @pytest.mark.parametrize("seconds", [(0.001, 0.5), (0.5, 0.001), (0.1, 0.1)])

@@ -13,6 +13,7 @@ from edgeddl.comm.tuning import (
     LARGE_BYTES,
     NEVER,
     RING_FROM_BYTES,
+    Always,
     RingFrom,
     choose_ring_from,
     measure_link,
@@ -106,10 +107,20 @@ def test_a_choice_by_size(size_bytes: int | None, below: str, above: str, text: 
 
 def test_links_are_measured_alike_by_all_ranks() -> None:
     def work(communicator: Communicator) -> object:
-        return measure_link(communicator)
+        return measure_link(communicator, Always("mpi"))
 
     first, *others = run_ranks(3, work)
     assert all(other == first for other in others)
+
+
+def test_links_are_measured_by_one_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of MPI's would say nothing of the ring's."""
+    asked: list[str] = []
+    monkeypatch.setattr(
+        tuning, "time_allreduce", lambda communicator, size, name: asked.append(name) or size
+    )
+    run_ranks(2, lambda communicator: measure_link(communicator, RingFrom(RING_FROM_BYTES)))
+    assert asked == ["ring"] * 4
 
 
 def test_an_all_reduce_takes_as_long_as_its_slowest_rank() -> None:

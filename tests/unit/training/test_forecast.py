@@ -180,7 +180,7 @@ def test_half_precision_goes_round_the_ring(
 
     def work(communicator: Communicator) -> tuple[int, str, int | None]:
         run = prepare(tmp_path, communicator, compression="fp16", resume="auto")
-        return run.state.step, choose_allreduce(run), run.state.ring_from_bytes
+        return run.state.step, str(choose_allreduce(run)), run.state.ring_from_bytes
 
     assert run_ranks(2, work) == [(2, "ring", NEVER)] * 2
     with pytest.raises(ConfigError, match="goes round the ring") as caught:
