@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from subprocess import CompletedProcess
 
@@ -9,6 +10,15 @@ import numpy as np
 import pytest
 
 from tests import support
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works, also where a shell has started the tests in the background without it.
+
+    Processes that tests start and interrupt would else ignore it as well.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

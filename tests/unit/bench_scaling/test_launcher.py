@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,14 @@ def test_a_job_that_does_not_end_is_ended() -> None:
 
 def test_an_interrupted_up_may_take_back_what_it_has_made(tmp_path: Path) -> None:
     """It interrupts us as Ctrl-C does, and is asked to end, and waited for."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored
     script = """
         trap 'sleep 0.2; echo clean > "$0"; exit 1' TERM
         sleep 0.3; kill -s INT "$1"
         for turn in $(seq 100); do sleep 0.05; done
     """
     left = tmp_path / "left"
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            launcher._bring_up(["sh", "-c", script, str(left), str(os.getpid())])
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        launcher._bring_up(["sh", "-c", script, str(left), str(os.getpid())])
     assert left.read_text() == "clean\n"
 
 
