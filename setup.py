@@ -1,5 +1,6 @@
 """Builds the native kernels: one C source, a shared library for each kind of processor.
 
+It also installs edgeddl.pth, by which `import chainer` works (edgeddl/chainer_import.py).
 Everything else about the package stands in setup.cfg. The libraries are no Python modules: ctypes
 loads the one that fits the processor (edgeddl/kernels/native/library.py). Without a compiler the
 package is complete but slow: the kernels are then NumPy's.
@@ -10,8 +11,9 @@ import platform
 import shlex
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
+from distutils.command.install_data import install_data
 
 CSRC = Path("edgeddl/kernels/csrc")
 FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"]
@@ -50,8 +52,25 @@ class BuildLibraries(build_ext):
         self.spawn([*compiler, *flags, "-shared", "-o", str(target), *ext.sources, "-lm"])
 
 
+class InstallBesidePackages(install_data):
+    """Puts data files into site-packages, the only folder whose .pth files Python reads."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.install_dir = self.get_finalized_command("install").install_lib
+
+
+class WithData(Distribution):
+    """Also editable installations install data files: they ask for `has_data`, which is missing."""
+
+    def has_data(self) -> bool:
+        return self.has_data_files()
+
+
 setup(
-    cmdclass={"build_ext": BuildLibraries},
+    distclass=WithData,
+    cmdclass={"build_ext": BuildLibraries, "install_data": InstallBesidePackages},
+    data_files=["edgeddl.pth"],
     ext_modules=[
         Extension(
             f"edgeddl.kernels.native.libedgeddl_{build}",

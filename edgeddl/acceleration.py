@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from edgeddl import functions, links
 from edgeddl.chainer_compat import F, L, chainer
-from edgeddl.functions.node import stock
-from edgeddl.kernels.layout import kernel_order
+from edgeddl.functions.node import left_to_chainer, stock
+from edgeddl.links.memory_order import order_weights
 
 LINKS: dict[type, type] = {
     L.Convolution2D: links.Convolution2D,
@@ -40,20 +38,25 @@ def accelerate(model: Any) -> Any:
     was imported by itself (from chainer.functions import relu) stays Chainer's.
 
     Parameters are the same objects under the same names, so optimizers and files of parameters stay
-    valid; the weights of convolutions get another order in memory. As with all of edgeddl's
-    functions, there is no second derivative.
+    valid. The weights of convolutions, their gradients and the state that an optimizer has for them
+    get another order in memory. As with all of edgeddl's functions, there is no second derivative.
     """
     _install()
     for link in model.links():
         if type(link) in LINKS:
-            link.__class__ = LINKS[type(link)]
+            if not left_to_chainer(type(link).__name__, _not_covered(link)):
+                link.__class__ = LINKS[type(link)]
         elif isinstance(link, (chainer.Chain, chainer.ChainList)):
             link.__class__ = _redirecting(link.__class__)
         for name, value in vars(link).items():
             link.__dict__[name] = _ours(value)
-        if type(link) is links.Convolution2D and isinstance(link.W.array, np.ndarray):
-            link.W.array = kernel_order(link.W.array)
+        if type(link) is links.Convolution2D:
+            order_weights(link.W)
     return model
+
+
+def _not_covered(link: Any) -> str | None:
+    return "compute_mode 'cudnn_fast'" if getattr(link, "cudnn_fast", False) else None
 
 
 def _ours(value: Any) -> Any:

@@ -3,8 +3,8 @@
 EdgeddlError                 anything a user can mend; shown without a traceback
 ├── ConfigError              an option, a configuration file or a combination of options
 ├── DataError                a data set: absent, truncated, mislabelled, a failed download
-├── KernelError              arguments a kernel cannot take
-│   └── NativeKernelsUnavailable  there is no library for this machine
+├── KernelError              arguments a kernel cannot take; a ValueError, too
+├── NativeKernelsUnavailable  there is no library for this machine
 ├── CommunicationError       ranks cannot work together
 │   ├── RankDisagreement     ranks run different models, data or options
 │   ├── CollectiveTimeout    ranks did not arrive at a collective operation
@@ -49,11 +49,11 @@ class DataError(EdgeddlError):
     """A data set is absent, truncated or mislabelled, or its download failed."""
 
 
-class KernelError(EdgeddlError):
-    """Arguments a kernel cannot take."""
+class KernelError(EdgeddlError, ValueError):
+    """Arguments a kernel cannot take: shapes, kinds of numbers, labels."""
 
 
-class NativeKernelsUnavailable(KernelError):
+class NativeKernelsUnavailable(EdgeddlError):
     """There is no library of native kernels that this machine can use."""
 
 

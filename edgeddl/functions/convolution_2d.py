@@ -73,11 +73,13 @@ def convolution_2d(
     *,
     dilate: Pair = 1,
     groups: int = 1,
+    cudnn_fast: bool = False,
 ) -> Any:
     """Convolution of x (N, C, H, W) with W (K, C/groups, kh, kw), plus b (K,) if given."""
-    if left_to_chainer("convolution_2d", "cover_all" if cover_all else foreign(x, W, b)):
-        return stock.convolution_2d(
-            x, W, b, stride, pad, cover_all=cover_all, dilate=dilate, groups=groups
-        )
+    unusual = {"cover_all": cover_all, "cudnn_fast": cudnn_fast}
+    reason = next((name for name, given in unusual.items() if given), None)
+    if left_to_chainer("convolution_2d", reason or foreign(x, W, b)):
+        options = {"dilate": dilate, "groups": groups, **unusual}
+        return stock.convolution_2d(x, W, b, stride, pad, **options)
     inputs = (x, W) if b is None else (x, W, b)
     return Convolution2D(pair(stride), pair(pad), pair(dilate), groups).apply(inputs)[0]

@@ -18,6 +18,7 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
 from edgeddl.functions import gradient_sink, parameter_gate
+from edgeddl.kernels.checks import is_plain
 from edgeddl.kernels.deferral import after, at_once, finish, queue
 
 Array = np.ndarray
@@ -130,8 +131,8 @@ class Node(chainer.FunctionNode):
             )
         found = zip(indexes, grad_inputs, strict=True)
         with at_once():  # Chainer adds them, and shows them to its own functions
-            so_far = {index: g.array for index, g in found if g is not None}
-            totals = self.accumulate(indexes, grad_outputs[0].array, so_far)
+            so_far = {index: _aligned(g.array) for index, g in found if g is not None}
+            totals = self.accumulate(indexes, _aligned(grad_outputs[0].array), so_far)
         return tuple(None if total is None else chainer.as_variable(total) for total in totals)
 
     def accumulate(
@@ -213,6 +214,10 @@ def _make_variable(array: Array, requires_grad: bool) -> Any:
     return variable
 
 
+def _aligned(gradient: Array) -> Array:
+    return gradient if gradient.flags.aligned else gradient.copy()
+
+
 def array_of(value: Any) -> Any:
     """chainer.as_array, past the property."""
     return value._data[0] if isinstance(value, Variable) else value
@@ -261,11 +266,17 @@ def foreign(*inputs: Any) -> str | None:
     for value in inputs:
         if value is None:
             continue
-        array = value._data[0] if isinstance(value, Variable) else value
-        if type(array) is np.ndarray and array.dtype is _FLOAT32:  # as they mostly are
+        array = value
+        if isinstance(value, Variable):
+            if value._layout is not None:
+                return f"memory layout {value._layout}"
+            array = value._data[0]
+        if is_plain(array):  # as they mostly are
             continue
         if not isinstance(array, np.ndarray):
             return f"arrays of {type(array).__module__}"
         if array.dtype != _FLOAT32:
             return f"{array.dtype} numbers"
+        if not array.flags.aligned:
+            return "arrays that are not aligned in memory"
     return None

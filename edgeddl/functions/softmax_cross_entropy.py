@@ -17,12 +17,23 @@ class SoftmaxCrossEntropy(Node):
     """The mean cross-entropy between softmax(x) and labels; its gradient comes with it."""
 
     gradient: Array
+    x: Array
 
-    def __init__(self, t: Array, smoothing: float, ignore_label: int) -> None:
+    def __init__(
+        self, t: Array, smoothing: float, ignore_label: int, cache_score: bool = True
+    ) -> None:
         super().__init__()
         self.t, self.smoothing, self.ignore_label = t, smoothing, ignore_label
+        self.cache_score = cache_score
+
+    @property
+    def y(self) -> Array | None:
+        """The softmax of x, computed when it is asked for, as loss.creator.y."""
+        finish()
+        return stock.softmax(self.x).array if self.cache_score else None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
+        (self.x,) = inputs
         loss, self.gradient = kernels.softmax_cross_entropy(
             inputs[0], self.t, self.smoothing, self.ignore_label
         )
@@ -64,7 +75,7 @@ def softmax_cross_entropy(
             enable_double_backprop,
             soft_target_loss,
         )
-    return SoftmaxCrossEntropy(_labels(t), 0.0, ignore_label).apply((x,))[0]
+    return SoftmaxCrossEntropy(_labels(t), 0.0, ignore_label, cache_score).apply((x,))[0]
 
 
 def smoothed_softmax_cross_entropy(x: Any, t: Any, smoothing: float) -> Any:
@@ -77,7 +88,7 @@ def smoothed_softmax_cross_entropy(x: Any, t: Any, smoothing: float) -> Any:
 
 def _labels(t: Any) -> Array:
     labels = chainer.as_array(t)
-    narrow = labels.astype(np.int32, copy=False)
+    narrow = labels.astype(np.int32, copy=not labels.flags.aligned)
     if narrow is not labels and not np.array_equal(narrow, labels):
         raise KernelError("labels must be int32, or numbers that fit")
     return narrow

@@ -84,6 +84,11 @@ def kernel_order(W: Array) -> Array:
     return np.ascontiguousarray(W.transpose(2, 3, 1, 0)).transpose(3, 2, 0, 1)
 
 
+def in_kernel_order(W: Array) -> bool:
+    """Whether the memory of W (K, C, kh, kw) is [kh][kw][C][K]."""
+    return W.transpose(2, 3, 1, 0).flags.c_contiguous
+
+
 def channels_last(x: Array) -> Array:
     """An equal array (N, C, H, W) whose memory is [N][H][W][C]."""
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from edgeddl import functions
-from edgeddl.chainer_compat import L
+from edgeddl.chainer_compat import L, chainer
 from edgeddl.functions.node import array_of
-from edgeddl.kernels.layout import kernel_order
 from edgeddl.links.batch_normalization import BatchNormalization
 from edgeddl.links.direct_call import DirectCall
 from edgeddl.links.initializers import weights
+from edgeddl.links.memory_order import order_weights
 
 
 class Convolution2D(DirectCall, L.Convolution2D):
@@ -36,20 +36,23 @@ class Convolution2D(DirectCall, L.Convolution2D):
         **kwargs: Any,
     ) -> None:
         initial = weights(initialW, rng, gain=2.0)
-        super().__init__(
-            in_channels, out_channels, ksize, stride, pad, nobias, initial, initial_bias, **kwargs
-        )
+        # cuDNN's memory layouts, which Chainer takes for GPUs only, are not for these kernels
+        with chainer.using_config("compute_mode", None):
+            super().__init__(
+                *(in_channels, out_channels, ksize, stride, pad, nobias, initial, initial_bias),
+                **kwargs,
+            )
 
     def _initialize_params(self, in_channels: int) -> None:
         super()._initialize_params(in_channels)
-        self.W.array = kernel_order(self.W.array)
+        order_weights(self.W)
 
     def serialize(self, serializer: Any) -> None:
         """As Chainer's; a W that had no shape before gets the one that is read."""
         had_no_shape = self.W.array is None
         super().serialize(serializer)
-        if had_no_shape and self.W.array is not None:
-            self.W.array = kernel_order(self.W.array)
+        if had_no_shape:
+            order_weights(self.W)
 
     def forward(self, x: Any, *, after: BatchNormalization | None = None) -> Any:
         """Applies the layer to x (N, C, H, W).
@@ -59,6 +62,8 @@ class Convolution2D(DirectCall, L.Convolution2D):
         """
         if array_of(self.W) is None:
             self._initialize_params(x.shape[1])
+        if getattr(self.W, "update_rule", None) is not None:  # of Chainer's optimizers, which may have been loaded
+            order_weights(self.W)
         geometry = {
             "stride": self.stride, "pad": self.pad, "dilate": self.dilate, "groups": self.groups,
         }  # fmt: skip

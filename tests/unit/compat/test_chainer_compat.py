@@ -5,17 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import distribution
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgeddl.chainer_compat import F, L, chainer, legacy_modules
+from edgeddl.chainer_compat import F, L, chainer
+from edgeddl.chainer_stand_ins import legacy_modules
 
 
-def run_python(program: str, *options: str) -> str:
+def run_python(program: str, *options: str, cwd: Path | None = None) -> str:
     """What a fresh interpreter prints; whatever it writes to stderr is a failure."""
     command = [sys.executable, *options, "-c", textwrap.dedent(program)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout.strip()
 
@@ -24,6 +27,57 @@ def run_python(program: str, *options: str) -> str:
 def test_imports_without_a_warning(options: list[str]) -> None:
     program = "from edgeddl.chainer_compat import chainer; print(chainer.__version__)"
     assert run_python(program, *options) == "7.8.1"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import chainer",
+        "import chainer.links",
+        "from chainer import testing; import chainer",
+        "import importlib.util as u; assert u.find_spec('chainer').origin; import chainer",
+    ],
+)
+def test_a_plain_import_of_chainer_works_anywhere(program: str, tmp_path: Path) -> None:
+    """In a program that knows nothing of edgeddl, outside the source tree."""
+    more = "; print(chainer.__version__, type(chainer.__loader__).__name__)"
+    assert run_python(program + more, "-W", "error", cwd=tmp_path) == "7.8.1 SourceFileLoader"
+
+
+def test_without_site_packages_importing_edgeddl_first_is_enough() -> None:
+    """As with python -S, by which no .pth file is read."""
+    program = f"""
+        import sys
+        sys.path.extend({sys.path!r})
+        assert "edgeddl" not in sys.modules
+        import edgeddl, chainer
+        print(chainer.__version__)
+    """
+    assert run_python(program, "-S") == "7.8.1"
+
+
+def test_python_starts_without_numpy(tmp_path: Path) -> None:
+    """What edgeddl.pth imports is imported by every Python of the environment."""
+    program = """
+        import sys
+        print({"numpy", "chainer", "edgeddl.chainer_stand_ins"} & set(sys.modules))
+        print(sorted(name for name in sys.modules if name.startswith("edgeddl")))
+    """
+    names = ["edgeddl", "edgeddl.chainer_import"]
+    assert run_python(program, cwd=tmp_path).splitlines() == ["set()", str(names)]
+
+
+def test_pip_uninstall_removes_the_pth_file() -> None:
+    files = distribution("edgeddl").files
+    assert files is not None and "edgeddl.pth" in map(str, files)
+
+
+def test_a_pth_file_without_its_package_is_silent(tmp_path: Path) -> None:
+    """As when the source tree of an editable installation is gone."""
+    pth = Path(__file__).parents[3] / "edgeddl.pth"
+    (tmp_path / "edgeddl.pth").write_text(pth.read_text())
+    program = f"import site; site.addsitedir({str(tmp_path)!r}); print('started')"
+    assert run_python(program, "-S", cwd=tmp_path) == "started"
 
 
 def test_leaves_no_trace() -> None:
@@ -73,11 +127,9 @@ def test_a_broken_pkg_resources_is_replaced(tmp_path, monkeypatch) -> None:
     assert run_python(program) == "[]"
 
 
-def test_chainer_testing_imports_within_legacy_modules() -> None:
+def test_chainer_testing_imports() -> None:
     program = """
-        from edgeddl.chainer_compat import legacy_modules
-        with legacy_modules():
-            import chainer.testing
+        import chainer.testing
         from unittest import TestCase
         for requirement in ("numpy>=1.10", "surely-not-installed>=1"):
             decorate = chainer.testing.with_requires(requirement)

@@ -224,6 +224,28 @@ def test_double_backprop_is_refused() -> None:
 X, W4 = random(2, 4, 6, 6), random(4, 4, 3, 3)
 VECTOR = np.ones(4, np.float32)
 T = np.arange(6, dtype=np.int32)
+
+
+def unaligned(array: np.ndarray) -> np.ndarray:
+    """An equal array whose address is no multiple of its item size."""
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    copy = np.frombuffer(memory[1:], array.dtype).reshape(array.shape)
+    copy[...] = array
+    assert not copy.flags.aligned
+    return copy
+
+
+def refusal_of(function: Any, *arguments: Any, **options: Any) -> Any:
+    with pytest.raises(RuntimeError) as raised:
+        function(*arguments, **options)
+    return chainer.Variable(np.array(str(raised.value)))
+
+
+def from_layout(function: Any) -> Any:
+    x = chainer.Variable(X).as_layout(chainer.memory_layouts.CUDNN_CHANNEL_LAST_X)
+    return function(x).as_layout(None)
+
+
 FALLBACKS = {
     "cover_all": (
         lambda: functions.convolution_2d(X, W4, stride=2, cover_all=True),
@@ -256,6 +278,15 @@ FALLBACKS = {
         lambda: functions.softmax_cross_entropy(X[0, 0], T, reduce="no"),
         lambda: F.softmax_cross_entropy(X[0, 0], T, reduce="no"),
     ),
+    "cudnn_fast": (  # which only GPUs have: Chainer says so
+        lambda: refusal_of(functions.convolution_2d, X, W4, cudnn_fast=True),
+        lambda: refusal_of(F.convolution_2d, X, W4, cudnn_fast=True),
+    ),
+    "aligned": (
+        lambda: functions.convolution_2d(unaligned(X), W4),
+        lambda: F.convolution_2d(X, W4),
+    ),
+    "memory layout": (lambda: from_layout(functions.relu), lambda: from_layout(F.relu)),
     "different shapes": (lambda: functions.add(X, X[:1]), lambda: F.add(X, X[:1])),
     "return_indices": (
         lambda: functions.max_pooling_2d(X, 2, return_indices=True)[0],
@@ -337,6 +368,50 @@ def test_little_is_kept_for_backward() -> None:
         normalised_relu,
         lambda residual: functions.batch_normalization_add_relu(X, residual, ones, ones),
     )
+
+
+def test_unaligned_labels_and_gradients_are_taken() -> None:
+    x, gradient = chainer.Variable(X), unaligned(np.ones_like(X))
+    y = functions.relu(x)
+    y.grad = gradient
+    y.backward()
+    np.testing.assert_array_equal(x.grad, X > 0)
+    loss = functions.softmax_cross_entropy(X[0, 0], unaligned(T))
+    np.testing.assert_array_equal(loss.array, functions.softmax_cross_entropy(X[0, 0], T).array)
+
+
+@pytest.mark.parametrize("cache_score", [True, False])
+def test_the_loss_gives_its_probabilities(cache_score: bool) -> None:
+    labels = np.array([0, -1, 2, 3, 4, 5], np.int32)
+    x = chainer.Variable(X[0, 0])
+    found, expected = (
+        module.softmax_cross_entropy(x, labels, cache_score=cache_score).creator.y
+        for module in (functions, F)
+    )
+    if cache_score:
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    else:
+        assert found is None and expected is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: functions.convolution_2d(X, W4[:, 1:]),
+        lambda: functions.convolution_2d(X, W4[0]),
+        lambda: functions.convolution_2d(X, W4, VECTOR[1:]),
+        lambda: functions.convolution_2d(X, W4, groups=3),
+        lambda: functions.linear(X, X[0, 0]),
+        lambda: functions.batch_normalization(X, VECTOR[1:], VECTOR[1:]),
+        lambda: functions.average_pooling_2d(X, 99),
+        lambda: functions.softmax_cross_entropy(X[0, 0], T[1:]),
+    ],
+)
+def test_wrong_shapes_are_value_errors_too(call: Any) -> None:
+    """As programs expect of NumPy and Chainer."""
+    with pytest.raises(ValueError, match=r".") as raised:
+        call()
+    assert isinstance(raised.value, KernelError)
 
 
 def test_wrong_labels_are_named() -> None:

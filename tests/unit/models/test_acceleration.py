@@ -17,7 +17,7 @@ import pytest
 import edgeddl
 from edgeddl import kernels, links
 from edgeddl.chainer_compat import F, L, chainer
-from edgeddl.kernels.layout import channels_last, conversions
+from edgeddl.kernels.layout import channels_last, conversions, in_kernel_order
 
 
 class Block(chainer.Chain):
@@ -249,6 +249,67 @@ def test_memory_order_is_kept() -> None:
     before = conversions()
     model(channels_last(x), t).backward()
     assert conversions() == before
+
+
+def train_in_chainers_loop(model: Any, optimizer: Any) -> None:
+    for step in range(2):
+        loss = model(*batch(step))
+        model.zerograds()
+        loss.backward()
+        optimizer.update()
+
+
+@pytest.mark.filterwarnings("ignore:.*zerograd.*:DeprecationWarning")
+def test_gradient_and_optimizer_have_the_weights_memory_order(tmp_path) -> None:
+    """However they came about: an update over arrays of several orders is slow."""
+
+    def make() -> tuple[Any, Any]:
+        model = seeded(Classifier)
+        return model, chainer.optimizers.Adam().setup(model)
+
+    def assert_ordered(model: Any) -> None:
+        convolutions = [link for link in model.links() if isinstance(link, links.Convolution2D)]
+        for W in (link.W for link in convolutions):
+            arrays = [W.array, W.grad, *W.update_rule.state.values()]
+            assert len(arrays) == 4 and all(map(in_kernel_order, arrays))
+        assert len(convolutions) == 2
+
+    model, optimizer = make()
+    train_in_chainers_loop(edgeddl.accelerate(model), optimizer)  # from its initial gradient
+    assert_ordered(model)
+    chainer.serializers.save_npz(tmp_path / "model.npz", model)
+    chainer.serializers.save_npz(tmp_path / "optimizer.npz", optimizer)
+
+    resumed, loaded = make()
+    edgeddl.accelerate(resumed)
+    chainer.serializers.load_npz(tmp_path / "model.npz", resumed)
+    chainer.serializers.load_npz(tmp_path / "optimizer.npz", loaded)
+    train_in_chainers_loop(resumed, loaded)
+    assert_ordered(resumed)
+
+    late, its_optimizer = make()
+    train_in_chainers_loop(late, its_optimizer)
+    momentum = [p.update_rule.state["m"].copy() for _, p in sorted(late.namedparams())]
+    edgeddl.accelerate(late)
+    for (_, p), before in zip(sorted(late.namedparams()), momentum, strict=True):
+        np.testing.assert_array_equal(p.update_rule.state["m"], before)
+    assert_ordered(late)
+    train_in_chainers_loop(late, its_optimizer)
+    assert_ordered(late)
+
+    lazy = edgeddl.accelerate(Classifier())  # the stem has no shape before its first image
+    lazy(*batch())
+    lazy.zerograds()
+    assert in_kernel_order(lazy.predictor.stem.W.grad)
+
+
+def test_links_made_for_cudnn_are_left_to_chainer_and_ours_ignore_it() -> None:
+    with chainer.using_config("compute_mode", "cudnn_fast"):
+        stock, ours = L.Convolution2D(3, 4, 3), links.Convolution2D(3, 4, 3)
+    with pytest.warns(UserWarning, match="cudnn_fast.* is left to Chainer"):
+        model = edgeddl.accelerate(chainer.Sequential(stock))
+    assert type(model[0]) is L.Convolution2D
+    assert ours(batch()[0]).shape == (6, 4, 6, 6)
 
 
 @pytest.mark.parametrize(
