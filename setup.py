@@ -13,6 +13,9 @@ from pathlib import Path
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
+
+# isort: split
+# Setuptools brings distutils with it, which Python has no longer.
 from distutils.command.install_data import install_data
 
 CSRC = Path("edgeddl/kernels/csrc")

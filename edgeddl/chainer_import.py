@@ -64,4 +64,4 @@ class _Loader:
 def install() -> None:
     """Put the finder in front of the others, once."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder())

@@ -45,7 +45,7 @@ class NowhereCommunicator:
 
 
 def plan_resnet18() -> BucketPlan:
-    specs = observe_parameters(build_model("resnet18", classes=10), (3, 32, 32), 10, once=True)
+    specs = observe_parameters(build_model("resnet18", classes=10), (3, 32, 32), 10)
     return plan_buckets(specs, TrainConfig().bucket_bytes)
 
 

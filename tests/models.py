@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from typing import Any
 
@@ -86,10 +87,44 @@ class ForgetfulStockNet(StockNet):
 
 
 class TwiceUsedNet(TinyNet):
-    """Uses one convolution twice in a graph."""
+    """Uses its layers twice in a graph, but for the first."""
 
     def forward(self, x: Any) -> Any:
-        return super().forward(x) + super().forward(x)
+        h = self.activation(self.first(x))
+        one, other = (self.activation(self.second(h * factor)) for factor in (1, 2))
+        one, other = (self.head(functions.global_average_pooling_2d(g)) for g in (one, other))
+        return one + other
+
+
+class PenalisedNet(TinyNet):
+    """Its head's weights are read by a function of Chainer's, too."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * F.sqrt(F.mean(self.head.W**2) + 1)
+
+
+class FrozenNet(TinyNormalisedNet):
+    """A network of which only the head is trained."""
+
+    def __init__(self, classes: int = 10, seed: int = 0) -> None:
+        super().__init__(classes, seed)
+        self.conv.disable_update()
+        self.bn.disable_update()
+
+
+class HalfFrozenNet(TinyNet):
+    """Of which a layer in the middle is frozen, by another means of Chainer's."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__(classes)
+        chainer.optimizers.SGD().setup(self)
+        self.second.disable_update()
+
+
+class FullyFrozenNet(TinyNet):
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__(classes)
+        self.disable_update()
 
 
 PASSES_BEFORE_TRAINING = 4  # one that shows the parameters, and those that are timed
@@ -157,6 +192,32 @@ def make_sequential(classes: int = 10) -> Any:
         lambda h: F.average(F.relu(h), axis=(2, 3)),
         L.Linear(6, classes, initialW=initial),
     )
+
+
+class RankDependentNet(TinyNet):
+    """Differs from rank to rank as $TEST_DIFFERENCE says; ranks are threads."""
+
+    def __init__(self, classes: int = 10) -> None:
+        difference = os.environ["TEST_DIFFERENCE"]
+        on_rank_1 = threading.current_thread().name == "rank-1"
+        self.difference = difference if on_rank_1 else ""
+        super().__init__(classes + 1 if self.difference == "shape" else classes)
+        if self.difference == "frozen":
+            self.second.disable_update()
+        if self.difference == "more":
+            with self.init_scope():
+                self.more = Linear(classes, classes)
+
+    def forward(self, x: Any) -> Any:
+        if self.difference == "order":
+            x = x + 0 * F.sum(self.head(np.zeros((1, 28), np.float32)))
+            h = self.activation(self.second(self.activation(self.first(x))))
+            W, b = self.head.W.array, self.head.b.array
+            return functions.linear(functions.global_average_pooling_2d(h), W, b)
+        y = super().forward(x)
+        if self.difference == "more":
+            return self.more(y)
+        return y[:, :-1] if self.difference == "shape" else y
 
 
 def draw_seed() -> int:

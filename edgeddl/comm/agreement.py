@@ -31,9 +31,8 @@ def check_agreement(
     everybody = communicator.allgather(dict(facts))
     names = sorted({name for one in everybody for name in one})
     differing = [n for n in names if len({one.get(n) for one in everybody}) > 1]
-    lines = [_describe(name, [one.get(name) for one in everybody]) for name in differing]
-    where = ", ".join(f"{rank}: {host}" for rank, host in enumerate(communicator.hosts))
-    differences = "\n  ".join([*lines, f"hosts by rank: {where}"])
+    lines = [describe_values(name, [one.get(name) for one in everybody]) for name in differing]
+    differences = "\n  ".join([*lines, describe_hosts(communicator)])
     if set(differing) <= set(may_differ):
         if communicator.rank == 0:
             logger.warning("ranks may differ in the last bits of results:\n  %s", differences)
@@ -46,7 +45,13 @@ def check_agreement(
     raise error
 
 
-def _describe(name: str, values: Sequence[str | None]) -> str:
+def describe_hosts(communicator: Communicator) -> str:
+    """On which host each rank is."""
+    where = ", ".join(f"{rank}: {host}" for rank, host in enumerate(communicator.hosts))
+    return f"hosts by rank: {where}"
+
+
+def describe_values(name: str, values: Sequence[str | None]) -> str:
     """One line for one fact, e.g. "option lr: 0.1 on ranks 0-2, 0.2 on rank 3"."""
     distinct = dict.fromkeys(values)
     parts = (

@@ -17,7 +17,7 @@ class Arena:
         self.plan = plan
         self.parameters = aligned_zeros(plan.length)
         self.gradients = aligned_zeros(plan.length)
-        self._slots = {slot.spec.name: slot for slot in plan.slots}
+        self._slots = {slot.spec.name: slot for slot in plan.all_slots}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ for a late one, if the reducer has one.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 ITEM_BYTES = 4  # everything is float32
 # Each parameter starts on its own cache line (64 bytes on x86-64 and on the Cortex-A72), so vector
@@ -21,13 +21,23 @@ ALIGNMENT = 64 // ITEM_BYTES
 LAST_BUCKET_FRACTION = 1 / 16
 
 
+class Use(StrEnum):
+    """How a model uses a parameter."""
+
+    ONCE = "used once"
+    SHARED = "used more than once"  # its gradient is complete when backward ends, not before
+    UNUSED = "unused"
+    FROZEN = "frozen"  # neither sent nor updated
+
+
 @dataclass(frozen=True)
 class ParameterSpec:
-    """A parameter's name, shape, and its axes in the order in which they lie in memory."""
+    """A parameter's name, shape, its axes in the order in which they lie in memory, and its use."""
 
     name: str
     shape: tuple[int, ...]
     memory_axes: tuple[int, ...]
+    use: Use = Use.ONCE
 
     @property
     def count(self) -> int:
@@ -57,23 +67,33 @@ class Bucket:
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """The whole flat buffer: its length in elements and its buckets, in the order they leave."""
+    """The whole flat buffer: its length in elements and its buckets, in the order they leave.
+
+    Frozen parameters lie behind the last bucket.
+    """
 
     length: int
     buckets: tuple[Bucket, ...]
+    frozen: tuple[Slot, ...] = ()
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """Of the parameters that are trained."""
         return tuple(slot for bucket in self.buckets for slot in bucket.slots)
+
+    @property
+    def all_slots(self) -> tuple[Slot, ...]:
+        return self.slots + self.frozen
+
+    @property
+    def trained_length(self) -> int:
+        """Where the last bucket ends."""
+        return self.buckets[-1].stop if self.buckets else 0
 
     @property
     def single_slots(self) -> tuple[Bucket, ...]:
         """A bucket for each parameter."""
         return tuple(Bucket((slot,), slot.start, slot.stop) for slot in self.slots)
-
-    def digest(self) -> str:
-        """A short hash by which ranks compare their plans."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
 
 def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPlan:
@@ -82,19 +102,20 @@ def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPla
     A parameter is never split, and a bucket ends with the one by which it reaches that size. So a
     large weight takes the small vectors before it along: alone they would cost as many turns.
     """
-    slots, length = _place(specs)
-    tail_start = _tail_start(slots, length, bucket_bytes * LAST_BUCKET_FRACTION)
+    slots, end = _place([spec for spec in specs if spec.use is not Use.FROZEN], 0)
+    frozen, length = _place([spec for spec in specs if spec.use is Use.FROZEN], end)
+    tail_start = _tail_start(slots, end, bucket_bytes * LAST_BUCKET_FRACTION)
     groups = _fill(slots[:tail_start], bucket_bytes)
     if slots[tail_start:]:
         groups.append(slots[tail_start:])
     buckets = tuple(
         Bucket(tuple(group), group[0].start, _align(group[-1].stop)) for group in groups
     )
-    return BucketPlan(length, buckets)
+    return BucketPlan(length, buckets, tuple(frozen))
 
 
-def _place(specs: Sequence[ParameterSpec]) -> tuple[list[Slot], int]:
-    slots, position = [], 0
+def _place(specs: Sequence[ParameterSpec], position: int) -> tuple[list[Slot], int]:
+    slots = []
     for spec in specs:
         slots.append(Slot(spec, position))
         position = _align(position + spec.count)

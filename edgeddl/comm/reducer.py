@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgeddl.comm.arena import Arena
-from edgeddl.comm.bucket import Bucket
+from edgeddl.comm.bucket import Bucket, Use
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 from edgeddl.errors import CommunicationError
@@ -78,11 +78,13 @@ class Reducer(Protocol):
 
 
 def used_twice(name: str) -> CommunicationError:
-    """The error for a model that the bucketed reducer cannot train."""
+    """The error for a graph that the bucketed reducer cannot train: it changes from step to step.
+
+    A first gradient could be on its way before the second is there.
+    """
     return CommunicationError(
-        f"parameter {name} is used more than once in the model's graph;"
-        " its first gradient could be on its way before the second is there",
-        hint="train this model with --communicator naive",
+        f"this step uses parameter {name} more than once, the pass at start-up used it once",
+        hint="use the same layers in every forward pass, or train with --communicator naive",
     )
 
 
@@ -103,7 +105,9 @@ class BucketReducer:
         self._bucket_sum = bucket_sum
         self._parameters = dict(parameters)  # kept alive: an id may be used again
         self._names = {id(parameter): name for name, parameter in parameters.items()}
-        self._views = {name: arena.gradient(name) for name in arena.names}
+        specs = [slot.spec for slot in arena.plan.slots]
+        self._views = {spec.name: arena.gradient(spec.name) for spec in specs}
+        self._shared = {spec.name for spec in specs if spec.use is Use.SHARED}
         self._bucket_of = {
             slot.spec.name: index
             for index, bucket in enumerate(arena.plan.buckets)
@@ -141,8 +145,8 @@ class BucketReducer:
 
     def view_for(self, parameter: Any) -> np.ndarray | None:
         name = self._names.get(id(parameter))
-        if name is None:
-            return None
+        if name is None or name in self._shared:
+            return None  # Chainer adds its gradients up, and gives the sum to end_backward
         if name in self._written:
             raise used_twice(name)
         # A later pass adds to what the first has left in the bucket.

@@ -62,7 +62,7 @@ class Convolution2D(DirectCall, L.Convolution2D):
         """
         if array_of(self.W) is None:
             self._initialize_params(x.shape[1])
-        if getattr(self.W, "update_rule", None) is not None:  # of Chainer's optimizers, which may have been loaded
+        if getattr(self.W, "update_rule", None) is not None:  # its state may have been loaded
             order_weights(self.W)
         geometry = {
             "stride": self.stride, "pad": self.pad, "dilate": self.dilate, "groups": self.groups,

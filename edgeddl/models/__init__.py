@@ -12,11 +12,12 @@ import numpy as np
 
 from edgeddl.chainer_compat import chainer
 from edgeddl.errors import ConfigError
+from edgeddl.models.freezing import is_frozen
 from edgeddl.models.macs import count_macs
 from edgeddl.models.resnet9 import ResNet9
 from edgeddl.models.resnet18 import ResNet18
 
-__all__ = ["MODELS", "build_model", "count_macs"]
+__all__ = ["MODELS", "build_model", "count_macs", "is_frozen"]
 
 # By name: called with the number of classes, the name of the stem and a random generator.
 MODELS: dict[str, Callable[[int, str, np.random.Generator], Any]] = {

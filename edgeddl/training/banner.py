@@ -54,10 +54,11 @@ def _hosts(ranks: list[tuple[str, str, int]]) -> list[tuple[str, str]]:
 
 
 def _model(run: PreparedRun) -> str:
-    slots = run.arena.plan.slots
-    count = sum(slot.spec.count for slot in slots)
+    slots, frozen = run.arena.plan.all_slots, run.arena.plan.frozen
+    count, of_frozen = (sum(slot.spec.count for slot in each) for each in (slots, frozen))
     stem = f" ({run.config.stem} stem)" if ":" not in run.config.model else ""
-    return f"{run.config.model}{stem}, {count:,} parameters in {len(slots)} tensors"
+    note = f", {of_frozen:,} of them frozen" if frozen else ""
+    return f"{run.config.model}{stem}, {count:,} parameters in {len(slots)} tensors{note}"
 
 
 def _data(run: PreparedRun) -> str:

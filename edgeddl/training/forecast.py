@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
+from edgeddl.comm.bucket import ITEM_BYTES
 from edgeddl.comm.communicator import Choice
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import Always, RingFrom, choose_ring_from, measure_link
@@ -96,8 +97,8 @@ def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
     """Of a step, one all-reduce after the other."""
     ranks, config = run.communicator.size, run.config
     if config.local_steps > 1:  # parameters and momentum, once a round
-        round_seconds = 2 * link.allreduce_seconds(run.arena.parameters.nbytes, ranks)
-        return round_seconds / config.local_steps
+        trained_bytes = run.arena.plan.trained_length * ITEM_BYTES
+        return 2 * link.allreduce_seconds(trained_bytes, ranks) / config.local_steps
     buckets = run.arena.plan.buckets
     if config.communicator == "naive":
         buckets = run.arena.plan.single_slots

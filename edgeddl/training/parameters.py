@@ -8,10 +8,10 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.arena import Arena
-from edgeddl.comm.bucket import ParameterSpec
-from edgeddl.comm.reducer import used_twice
+from edgeddl.comm.bucket import ParameterSpec, Use
 from edgeddl.errors import ConfigError
 from edgeddl.functions.gradient_sink import collecting
+from edgeddl.models import is_frozen
 from edgeddl.optimizers import Segment
 from edgeddl.training.statistics import RunningStatistics
 
@@ -22,13 +22,13 @@ def named_parameters(model: chainer.Chain) -> dict[str, chainer.Parameter]:
 
 
 def observe_parameters(
-    model: chainer.Chain, image_shape: tuple[int, ...], classes: int, *, once: bool
+    model: chainer.Chain, image_shape: tuple[int, ...], classes: int
 ) -> list[ParameterSpec]:
-    """The model's parameters in the order in which backward produces their gradients.
+    """The model's parameters in the order in which backward completes their gradients.
 
     A pass of blank images through the model shows the order; Chainer's backward is
-    deterministic, so it is the order of every later pass, on every rank. With `once`, a model that
-    uses a parameter more than once is refused.
+    deterministic, so it is the order of every later pass, on every rank. Frozen parameters need no
+    gradient from now on: backward does not compute it.
     """
     blank = np.zeros((2, *image_shape), np.float32)  # batch normalisation wants more than one
     with chainer.using_config("train", False), chainer.no_backprop_mode():
@@ -39,20 +39,32 @@ def observe_parameters(
             f" expected (2, {classes}): one score a class"
         )
     parameters = named_parameters(model)
+    frozen = {name for name, parameter in parameters.items() if is_frozen(parameter)}
+    if parameters and len(frozen) == len(parameters):
+        raise ConfigError(
+            "all parameters of the model are frozen: there is nothing to train",
+            hint="call enable_update() of the layers that are to be trained",
+        )
+    for name in frozen:
+        parameters[name]._requires_grad = parameters[name].node._requires_grad = False
     statistics = RunningStatistics(model)
     before = statistics.flat()
-    recorder = _OrderRecorder()
+    recorder = _Recorder()
+    model.cleargrads()
     with chainer.using_config("train", True), collecting(recorder):
         F.sum(model(blank)).backward()
     statistics.set_flat(before)
+    uses = {
+        name: Use.FROZEN if name in frozen else recorder.use_of(parameter)
+        for name, parameter in parameters.items()
+    }
     model.cleargrads()
     names = {id(parameter): name for name, parameter in parameters.items()}
-    asked = [names[key] for key in recorder.order if key in names]
-    seen = list(dict.fromkeys(asked))
-    if once and len(asked) > len(seen):
-        raise used_twice(next(name for name in seen if asked.count(name) > 1))
-    unseen = [name for name in reversed(parameters) if name not in seen]
-    return [_spec(name, parameters[name]) for name in seen + unseen]
+    seen = [names[key] for key in recorder.views if key in names]
+    at_once = [name for name in seen if uses[name] is Use.ONCE]
+    at_the_end = [name for name in [*seen, *reversed(parameters)] if name not in set(at_once)]
+    order = dict.fromkeys(at_once + at_the_end)
+    return [_spec(name, parameters[name], uses[name]) for name in order]
 
 
 def move_parameters(model: chainer.Chain, arena: Arena) -> None:
@@ -79,7 +91,7 @@ def plan_segments(arena: Arena, weight_decay: float) -> list[Segment]:
     return segments
 
 
-def _spec(name: str, parameter: chainer.Parameter) -> ParameterSpec:
+def _spec(name: str, parameter: chainer.Parameter, use: Use) -> ParameterSpec:
     if parameter.array is None:
         raise ConfigError(f"parameter {name} has no shape: its link is never used in forward")
     if parameter.dtype != np.float32:
@@ -87,17 +99,26 @@ def _spec(name: str, parameter: chainer.Parameter) -> ParameterSpec:
     axes = range(parameter.ndim)
     # Convolution weights (K, C, kh, kw) lie as [kh][kw][C][K]: channels last, as activations.
     memory_axes = (2, 3, 1, 0) if parameter.ndim == 4 else tuple(axes)
-    return ParameterSpec(name, tuple(parameter.shape), memory_axes)
+    return ParameterSpec(name, tuple(parameter.shape), memory_axes, use)
 
 
-class _OrderRecorder:
-    """A gradient sink that takes nothing and remembers who asked."""
+class _Recorder:
+    """A gradient sink that remembers in which order parameters were asked for."""
 
     def __init__(self) -> None:
-        self.order: list[int] = []
+        self.views: dict[int, np.ndarray] = {}  # by id of the parameter
 
-    def view_for(self, parameter: Any) -> None:
-        self.order.append(id(parameter))
+    def view_for(self, parameter: Any) -> np.ndarray:
+        view = np.empty_like(parameter.array)
+        self.views.setdefault(id(parameter), view)
+        return view
 
     def ready(self, parameter: Any) -> None:
-        """Never called: no view was given."""
+        """There is nothing to be done with it."""
+
+    def use_of(self, parameter: chainer.Parameter) -> Use:
+        """After backward: a gradient that is not what was written to the first view is a sum."""
+        if parameter.grad is None:
+            return Use.UNUSED
+        view = self.views.get(id(parameter))
+        return Use.ONCE if view is None or view is parameter.grad else Use.SHARED

@@ -175,7 +175,8 @@ def _make_reducer(
 def _make_local_steps(run: PreparedRun) -> LocalSteps | None:
     if run.config.local_steps == 1:
         return None
-    arrays = (run.optimizer.parameters, run.optimizer.velocity)
+    trained = run.arena.plan.trained_length
+    arrays = (run.optimizer.parameters[:trained], run.optimizer.velocity[:trained])
     return LocalSteps(run.communicator, arrays, steps=run.config.local_steps)
 
 

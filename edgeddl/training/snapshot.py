@@ -1,6 +1,7 @@
 """Turns a run into a checkpoint and back.
 
-    parameters/NAME         the model, as Chainer names and shapes it
+    parameters/NAME         the model as Chainer saves it: parameters, and for load_npz(...,
+                            path="parameters/"), not for a run, averaged statistics and counters
     velocity/NAME           the optimizer's momentum
     statistics/NAME         batch normalisation's running statistics, averaged over ranks
     rank_statistics/NAME    the same of every rank: a resumed run equals an uninterrupted one
@@ -27,7 +28,7 @@ from edgeddl.training import compression_state
 from edgeddl.training.checkpoint import Checkpoint
 from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.state import RunState
-from edgeddl.training.statistics import RunningStatistics
+from edgeddl.training.statistics import RunningStatistics, persistent_numbers
 
 MODEL_OPTIONS = ("model", "stem", "dataset")
 COMPRESSION_OPTIONS = ("compression", "compression_rank")
@@ -49,10 +50,14 @@ class Snapshots:
         own = statistics.flat()
         by_rank = np.zeros((self.communicator.size, own.size), own.dtype)
         self.communicator.allgather_array(own, by_rank)
+        averaged = statistics.split(by_rank.mean(axis=0))
+        persistent = persistent_numbers(self.model)
+        persistent |= {name.lstrip("/"): value for name, value in averaged.items()}
         arrays = {
             **_prefixed("parameters", self._views(self.arena.parameters)),
+            **_prefixed("parameters", persistent),
             **_prefixed("velocity", self._views(self.optimizer.velocity)),
-            **_prefixed("statistics", statistics.split(by_rank.mean(axis=0))),
+            **_prefixed("statistics", averaged),
             **_prefixed("rank_statistics", statistics.split(by_rank)),
             **(self.compression.capture() if self.compression else {}),
         }
@@ -76,10 +81,12 @@ class Snapshots:
         RunState.from_json(meta.get("state"), origin)
         compression = self._compression_of(meta)
         expected = {name: a.shape for name, a in self._expected_arrays(ranks, compression).items()}
+        for_chainer = _prefixed("parameters", persistent_numbers(self.model))  # in newer ones
         found = {
             name: array.shape
             for name, array in checkpoint.arrays.items()
-            if compression or not name.startswith(f"{compression_state.PREFIX}/")
+            if name not in for_chainer
+            and (compression or not name.startswith(f"{compression_state.PREFIX}/"))
         }
         for name in sorted(expected.keys() | found.keys()):
             if expected.get(name) != found.get(name):

@@ -14,6 +14,7 @@ from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import COMPRESSIONS, BucketSum, OwnGradients
+from edgeddl.comm.parameter_agreement import check_parameters
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
@@ -91,8 +92,9 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     dataset, model, specs, schedule = together(
         communicator, lambda: _load(config, communicator.size, peak)
     )
+    _check_agreement(config, communicator, dataset)
+    check_parameters(communicator, specs)
     arena = Arena(plan_buckets(specs, config.bucket_bytes))
-    _check_agreement(config, communicator, dataset, arena)
     move_parameters(model, arena)
     _share_start(communicator, model, arena)
     bucket_sum = _make_bucket_sum(config, arena)
@@ -146,8 +148,7 @@ def _load(
     )
     classes = len(dataset.classes)
     model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
-    once = config.communicator == "bucketed"
-    specs = observe_parameters(model, IMAGE_SHAPE, classes, once=once)
+    specs = observe_parameters(model, IMAGE_SHAPE, classes)
     warmup = config.warmup_epochs
     schedule = plan_schedule(
         config.schedule,
@@ -161,14 +162,11 @@ def _load(
     return dataset, model, specs, schedule
 
 
-def _check_agreement(
-    config: TrainConfig, communicator: Communicator, dataset: Dataset, arena: Arena
-) -> None:
+def _check_agreement(config: TrainConfig, communicator: Communicator, dataset: Dataset) -> None:
     versions = machine.versions()
     facts = {f"version of {name}": versions[name] for name in ("edgeddl", "chainer", "numpy")}
     facts |= {f"option {name}": str(value) for name, value in config.shared_options().items()}
     facts["data (fingerprint)"] = dataset.fingerprint
-    facts["bucket plan (hash)"] = arena.plan.digest()
     facts["kernels"] = f"{kernels.chosen()} for {platform.machine()}"
     # Kernels of another build round otherwise. Each rank computes the update by itself, from the
     # same gradients: parameters come apart by rounding alone. By PowerSGD each computes gradients,

@@ -15,6 +15,19 @@ from edgeddl.chainer_compat import chainer
 from edgeddl.comm.communicator import Communicator
 
 
+def persistent_numbers(model: chainer.Chain) -> dict[str, np.ndarray]:
+    """What Chainer saves of a model besides its parameters: running statistics and counters.
+
+    Without what is no number: checkpoints hold none.
+    """
+    values = {
+        f"{path.lstrip('/')}/{name}".lstrip("/"): np.asarray(getattr(link, name))
+        for path, link in model.namedlinks()
+        for name in sorted(link._persistent)
+    }
+    return {name: value for name, value in values.items() if value.dtype.kind in "biufc"}
+
+
 class RunningStatistics:
     """All floating-point arrays of a model that are not parameters."""
 

@@ -42,7 +42,7 @@ def prepare(batch: int, stem: str) -> Callable[[], Any]:
 def make_updater(stem: str, image_shape: tuple[int, ...]) -> Updater:
     """The parts of a training run that a step consists of."""
     model = build_model("resnet18", stem=stem, classes=CLASSES)
-    specs = observe_parameters(model, image_shape, CLASSES, once=True)
+    specs = observe_parameters(model, image_shape, CLASSES)
     arena = Arena(plan_buckets(specs, TrainConfig().bucket_bytes))
     move_parameters(model, arena)
     segments = plan_segments(arena, WEIGHT_DECAY)

@@ -27,7 +27,7 @@ def step_payloads(case: Case) -> tuple[int, ...]:
 def _payloads(stem: str, compression: str) -> tuple[int, ...]:
     config = parse_train_options(["--stem", stem, "--compression", compression])
     model = build_model(config.model, stem=config.stem, classes=len(CLASSES), seed=config.seed)
-    specs = observe_parameters(model, IMAGE_SHAPE, len(CLASSES), once=True)
+    specs = observe_parameters(model, IMAGE_SHAPE, len(CLASSES))
     plan = plan_buckets(specs, config.bucket_bytes)
     bucket_sum = COMPRESSIONS[config.compression](plan, config.compression_rank)
     return tuple(size for bucket in plan.buckets for size in bucket_sum.payloads(bucket))

@@ -65,7 +65,7 @@ class RunEvents:
             steps_per_epoch=run.steps_per_epoch,
             options=run.config.to_json(),
             versions=machine.versions() | {"kernels": kernels.chosen()},
-            parameters=sum(slot.spec.count for slot in run.arena.plan.slots),
+            parameters=sum(slot.spec.count for slot in run.arena.plan.all_slots),
             shares=run.state.shares,
             ranks=[dict(zip(("host", "cpu", "threads"), rank, strict=True)) for rank in ranks],
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, ParameterSpec, plan_buckets
+from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, ParameterSpec, Use, plan_buckets
 
 
 def specs_of(counts: list[int]) -> list[ParameterSpec]:
@@ -54,12 +56,13 @@ def test_no_parameters() -> None:
     assert plan.buckets == ()
 
 
-def test_digest_tells_plans_apart() -> None:
-    plans = [
-        plan_buckets(specs_of([10, 20]), 4096),
-        plan_buckets(specs_of([10, 21]), 4096),
-        plan_buckets(specs_of([10, 20]), 64),
-        plan_buckets([ParameterSpec("p0", (10,), (0,)), ParameterSpec("other", (20,), (0,))], 4096),
-    ]
-    assert len({plan.digest() for plan in plans}) == len(plans)
-    assert plans[0].digest() == plan_buckets(specs_of([10, 20]), 4096).digest()
+def test_frozen_parameters_lie_behind_the_buckets() -> None:
+    specs = specs_of([10, 20, 30, 40])
+    specs[0] = replace(specs[0], use=Use.FROZEN)
+    specs[2] = replace(specs[2], use=Use.FROZEN)
+    plan = plan_buckets(specs, 64)
+    trained = plan_buckets([specs[1], specs[3]], 64)
+    assert plan.buckets == trained.buckets
+    assert plan.trained_length == trained.length == 80
+    assert [(slot.spec, slot.start) for slot in plan.frozen] == [(specs[0], 80), (specs[2], 96)]
+    assert plan.length == 128 and plan.all_slots == plan.slots + plan.frozen

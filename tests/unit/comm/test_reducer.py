@@ -158,12 +158,12 @@ def test_a_foreign_parameter_is_left_to_chainer() -> None:
     reducer.close()
 
 
-def test_a_parameter_used_twice_is_refused() -> None:
+def test_a_parameter_unexpectedly_used_twice_is_refused() -> None:
     reducer, parameters, _ = make_reducer(Recorder())
     reducer.begin_step(1)
     reducer.begin_backward()
     produce(reducer, parameters["a"], 1)
-    with pytest.raises(CommunicationError, match="parameter a is used more than once"):
+    with pytest.raises(CommunicationError, match="uses parameter a more than once"):
         reducer.view_for(parameters["a"])
 
 
@@ -173,7 +173,7 @@ def test_a_parameter_that_another_function_uses_too_is_refused() -> None:
     reducer.begin_step(1)
     reducer.begin_backward()
     produce(reducer, parameters["a"], 1)
-    with pytest.raises(CommunicationError, match="parameter a is used more than once"):
+    with pytest.raises(CommunicationError, match="uses parameter a more than once"):
         reducer.end_backward({"a": np.full(16, 3, np.float32)})
 
 

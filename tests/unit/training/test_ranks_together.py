@@ -98,6 +98,30 @@ def test_ranks_with_other_data_are_refused(tmp_path: Path) -> None:
         run_ranks(2, work)
 
 
+@pytest.mark.parametrize(
+    ("difference", "explanation"),
+    [
+        ("frozen", "parameter second/W: (28, 16, 3, 3) used once on ranks 0, 2,"
+         " (28, 16, 3, 3) frozen on rank 1"),
+        ("more", "parameter more/W: absent on ranks 0, 2, (10, 10) used once on rank 1"),
+        ("shape", "parameter head/W: (10, 28) used once on ranks 0, 2,"
+         " (11, 28) used once on rank 1"),
+        ("order", "gradient 1 of 6 in the order of the backward pass:"
+         " head/W on ranks 0, 2, second/W on rank 1"),
+    ],
+)  # fmt: skip
+def test_a_model_that_differs_from_rank_to_rank_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, difference: str, explanation: str
+) -> None:
+    monkeypatch.setenv("TEST_DIFFERENCE", difference)
+    with pytest.raises(RankDisagreement) as raised:
+        train(tmp_path, 3, model="tests.models:RankDependentNet")
+    assert f"\n  {explanation}\n" in str(raised.value)
+    assert "hosts by rank: 0: thread-0, 1: thread-1, 2: thread-2" in str(raised.value)
+    assert "hint: build the same layers on every rank" in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_changed_options_are_named_when_a_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

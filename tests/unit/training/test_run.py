@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeddl.comm.bucket import Use
 from edgeddl.comm.local import SingleCommunicator
 from edgeddl.config import TrainConfig
-from edgeddl.errors import CheckpointError, CommunicationError, ConfigError, EdgeddlError
+from edgeddl.errors import CheckpointError, ConfigError, EdgeddlError
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import PHASES, Stopwatch
+from edgeddl.training.parameters import observe_parameters
 from edgeddl.training.runner import run_training
+from edgeddl.training.startup import IMAGE_SHAPE
 from edgeddl.training.updater import StepResult, Updater
+from tests.models import TwiceUsedNet
+from tests.unit.training.test_equivalence import latest_arrays
 from tests.unit.training.training_runs import OPTIONS, train
 
 NORMALISED = "tests.models:TinyNormalisedNet"
@@ -151,10 +156,23 @@ def test_model_of_stock_links(tmp_path: Path, name: str) -> None:
     assert naive["step_losses"] == bucketed["step_losses"]
 
 
-def test_parameter_used_twice_is_refused_but_works_naively(tmp_path: Path) -> None:
-    with pytest.raises(CommunicationError, match="more than once"):
-        train(tmp_path / "b", model="tests.models:TwiceUsedNet")
-    assert train(tmp_path / "n", model="tests.models:TwiceUsedNet", communicator="naive")["steps"]
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("name", ["TwiceUsedNet", "PenalisedNet"])
+def test_parameters_used_twice_are_trained(tmp_path: Path, name: str, accumulation: int) -> None:
+    options = {"model": f"tests.models:{name}", "accumulation": accumulation, "bucket_mib": 0.001}
+    naive, bucketed = (
+        train(tmp_path / kind, 2, communicator=kind, **options) for kind in ("naive", "bucketed")
+    )
+    assert naive["step_losses"] == bucketed["step_losses"]
+    one, other = latest_arrays(tmp_path / "naive"), latest_arrays(tmp_path / "bucketed")
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_gradients_that_are_complete_only_at_the_end_hold_up_no_others() -> None:
+    specs = observe_parameters(TwiceUsedNet(), IMAGE_SHAPE, 10)
+    assert [spec.name for spec in specs[:2]] == ["first/W", "first/b"]
+    assert {spec.use for spec in specs[:2]} == {Use.ONCE}
+    assert {spec.use for spec in specs[2:]} == {Use.SHARED}
 
 
 def test_divergence_ends_the_run_with_a_hint(tmp_path: Path) -> None:
