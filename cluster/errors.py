@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Callable
 
 INTERRUPTED = 130
+
+_SHORTENED = reprlib.Repr()
+_SHORTENED.maxstring = _SHORTENED.maxother = 100
+
+
+def shown(value: object) -> str:
+    """A value from a file, shortened for a message; `repr` refuses integers of 4,300 digits."""
+    try:
+        return _SHORTENED.repr(value)
+    except ValueError:
+        return f"a huge {type(value).__name__}"
 
 
 class ClusterError(Exception):

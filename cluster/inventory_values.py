@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
+from cluster.errors import shown
 from cluster.yaml_lines import Part
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -42,7 +43,9 @@ def parse_address(part: Part, network: Network) -> str:
 def parse_text(part: Part, name: str) -> str:
     value = part.value()
     if not isinstance(value, str) or not value:
-        raise part.error(f"{name} must be text, not {value!r}", hint="in quotes, if it is a number")
+        raise part.error(
+            f"{name} must be text, not {shown(value)}", hint="in quotes, if it is a number"
+        )
     return value
 
 
@@ -50,5 +53,5 @@ def parse_number(part: Part, name: str) -> int:
     value = part.value()
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         hint = "without quotes and unit; leave it out and it is detected"
-        raise part.error(f"{name} must be a whole number above 0, not {value!r}", hint=hint)
+        raise part.error(f"{name} must be a whole number above 0, not {shown(value)}", hint=hint)
     return value

@@ -132,7 +132,8 @@ def check_data(options: argparse.Namespace) -> None:
     )
     print(
         f"{dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test images"
-        f" of {len(dataset.classes)} classes, fingerprint {dataset.fingerprint}"
+        f" of {len(dataset.classes)} classes, fingerprint {dataset.fingerprint}, contents"
+        f" {'match the published checksums' if dataset.verified else 'not verified'}"
     )
 
 

@@ -103,8 +103,15 @@ def _option(default: Any, group: str, text: str, **argument: Any) -> Any:
     return field(default=default, metadata={"group": group, "help": text, "argument": argument})
 
 
-def _number(kind: type, minimum: float, *, above: bool = False) -> Any:
-    """A parser of numbers with a lower limit, for argparse and for configuration files."""
+# Seconds above 9.2e9 do not fit into a timeout of the system; no option has a use for more.
+LARGEST_NUMBER = 10**9
+LARGEST_SEED = 2**63 - 1
+
+
+def _number(
+    kind: type, minimum: float, *, above: bool = False, maximum: int = LARGEST_NUMBER
+) -> Any:
+    """A parser of numbers within limits, for argparse and for configuration files."""
 
     def parse(text: Any) -> Any:
         noun = "whole number" if kind is int else "number"
@@ -112,13 +119,13 @@ def _number(kind: type, minimum: float, *, above: bool = False) -> Any:
         try:
             value = kind(text)
             exact = not isinstance(text, float) or value == text
-            fits = (
-                exact and math.isfinite(value) and (value > minimum if above else value >= minimum)
-            )
+            fits = exact and value < math.inf and (value > minimum if above else value >= minimum)
         except (ValueError, OverflowError):
             fits = False
         if not fits:
             raise ValueError(f"expected a {noun} {limit}")
+        if value > maximum:
+            raise ValueError(f"expected a {noun} of at most {maximum:,}")
         return value
 
     return parse
@@ -265,7 +272,7 @@ class TrainConfig:
         0,
         OPTIMIZATION,
         "decides initial parameters, order and augmentation",
-        type=_number(int, 0),
+        type=_number(int, 0, maximum=LARGEST_SEED),
         metavar="N",
     )
 

@@ -18,8 +18,25 @@ A message says what was expected, what came and where; the hint says how to mend
 
 from __future__ import annotations
 
+import reprlib
+
 # What shells report for a program ended by Ctrl-C.
 INTERRUPTED = 130
+
+_SHORTENED = reprlib.Repr()
+_SHORTENED.maxstring = _SHORTENED.maxother = 100
+
+
+def shown(value: object) -> str:
+    """A value from a file, shortened for a message.
+
+    `repr` of such a value can take minutes (tuples that hold each other), recurse too deeply, or
+    refuse integers of more than 4,300 digits.
+    """
+    try:
+        return _SHORTENED.repr(value)
+    except (ValueError, RecursionError):
+        return f"a huge {type(value).__name__}"
 
 
 class EdgeddlError(Exception):

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgeddl.config import TrainConfig
-from edgeddl.errors import ConfigError
+from edgeddl.errors import ConfigError, shown
+
+# A file with all options has about 2 KB. tomllib's time grows with the square of a dotted key's
+# length: 3 s for 16 KB in one line.
+LARGEST_FILE_BYTES = 2**16
+LONGEST_LINE_BYTES = 1000
 
 
 def parse_train_options(arguments: Sequence[str]) -> TrainConfig:
@@ -46,17 +51,33 @@ def build_parser() -> argparse.ArgumentParser:
 def read_config_file(path: Path) -> dict[str, Any]:
     """The options in a TOML file, checked as on the command line."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        content = tomllib.loads(_read_limited(path).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of a text that is not UTF-8, or an integer of 5,000 digits
         raise ConfigError(f"--config {path}: not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"--config {path}: values are nested too deeply") from None
     known = {_flag(option.name)[2:]: option for option in fields(TrainConfig)}
     checked = [_checked_item(path, known, key, value) for key, value in content.items()]
     options = dict(checked)
     if len(options) < len(checked):
         raise ConfigError(f"--config {path}: an option is given twice, with - and with _")
     return options
+
+
+def _read_limited(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FILE_BYTES + 1)
+    if len(content) > LARGEST_FILE_BYTES:
+        raise ConfigError(f"--config {path}: larger than {LARGEST_FILE_BYTES:,} bytes")
+    for number, line in enumerate(content.splitlines(), 1):
+        if len(line) > LONGEST_LINE_BYTES:
+            raise ConfigError(
+                f"--config {path}: line {number} is longer than {LONGEST_LINE_BYTES:,} bytes",
+                hint="write each option as `key = value` on a line of its own",
+            )
+    return content
 
 
 def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) -> tuple[str, Any]:
@@ -68,10 +89,11 @@ def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) ->
         _check_kind(option.default, argument, value)
         value = argument.get("type", type(option.default))(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"--config {path}: {key} = {value!r}: {error}") from None
+        raise ConfigError(f"--config {path}: {key} = {shown(value)}: {error}") from None
     if value not in argument.get("choices", (value,)):
         raise ConfigError(
-            f"--config {path}: {key} = {value!r}: expected one of {', '.join(argument['choices'])}"
+            f"--config {path}: {key} = {shown(value)}:"
+            f" expected one of {', '.join(argument['choices'])}"
         )
     return option.name, value
 

@@ -7,20 +7,22 @@ an image is a label and 3072 bytes, the red, green and blue planes one after ano
 from __future__ import annotations
 
 import gzip
+import hashlib
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgeddl.data.images import CHANNELS, IMAGE_SIZE, ImageSet, UInt8s
+from edgeddl.data.fetch import CIFAR10_BINARY, matches
+from edgeddl.data.images import CHANNELS, IMAGE_SIZE, Images, ImageSet, UInt8s
 from edgeddl.data.pickle_reader import read_pickled_dict
-from edgeddl.errors import DataError
+from edgeddl.errors import DataError, shown
 
 CLASSES = (
     "airplane",
@@ -42,8 +44,21 @@ STD = (0.2470, 0.2435, 0.2616)
 FOLDER_NAMES = ("cifar-10-batches-bin", "cifar-10-batches-py")
 ARCHIVE_NAMES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 
+# Of the Python version's files, as torchvision publishes them (torchvision/datasets/cifar.py). For
+# the files of the binary version there is nothing but the sum of the whole archive.
+PUBLISHED_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+
 _PIXEL_BYTES = CHANNELS * IMAGE_SIZE * IMAGE_SIZE
 _RECORD_BYTES = 1 + _PIXEL_BYTES
+# A pickle in text form needs up to six characters for a byte, and there are file names besides.
+_LONGEST_PICKLED_RECORD = 16 * _RECORD_BYTES
 _HINT_DAMAGED = (
     "if this is a download of CIFAR-10, get it again: python -m edgeddl data fetch cifar10"
 )
@@ -56,6 +71,7 @@ class Layout:
     images_per_file: int = 10_000
     train_files: int = 5
     balanced: bool = True  # as many images of one class as of another, in training and in test
+    md5: Mapping[str, str] = field(default_factory=lambda: PUBLISHED_MD5)
 
     @property
     def batches(self) -> tuple[str, ...]:
@@ -85,18 +101,16 @@ class _File:
     read: Callable[[], bytes]
 
 
-def load_cifar10(
-    search_folders: Sequence[Path], layout: Layout = OFFICIAL
-) -> tuple[ImageSet, ImageSet]:
-    """Images to train on and to test with, from the first place that has CIFAR-10.
+def load_cifar10(search_folders: Sequence[Path], layout: Layout = OFFICIAL) -> Images:
+    """The images of the first place that has CIFAR-10.
 
     A place is a folder that holds an official archive or an unpacked one, or is itself one of them.
     """
     path = _find(search_folders, layout)
     train, test = _allocate(layout.train_count), _allocate(layout.test_count)
     with _naming_damage(path):
-        _read_batches(path, layout, train, test)
-    return train, test
+        verified = _read_batches(path, layout, train, test) or matches(path, CIFAR10_BINARY)
+    return Images(train, test, verified)
 
 
 def _allocate(count: int) -> ImageSet:
@@ -126,9 +140,10 @@ def _list_batches(folder: Path, layout: Layout) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -> None:
+def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -> bool:
+    """Fill both parts; returns whether every file has matched its published checksum."""
     missing = dict.fromkeys(layout.batches)
-    suffix = ""
+    verified, suffix = True, ""
     for file in _files_in_archive(path) if path.is_file() else _files_in_folder(path, layout):
         batch = file.name.removesuffix(".bin")
         if batch not in missing:
@@ -139,12 +154,14 @@ def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -
         part = slice(start, start + layout.images_per_file)
         target.labels[part] = labels
         target.images[part] = _planes_to_pixels(planes)
+        verified = verified and not suffix and batch in layout.md5
         del missing[batch]
     if not missing and layout.balanced:
         _check_balance(path, train, test)
     if missing:
         names = ", ".join(f"{batch}{suffix}" for batch in missing)
         raise DataError(f"{path} lacks {names} of CIFAR-10", hint=_HINT_DAMAGED)
+    return verified
 
 
 def _start(batch: str, layout: Layout) -> int:
@@ -165,7 +182,8 @@ def _files_in_archive(path: Path) -> Iterator[_File]:
     """The files of a tar.gz in its own order: going back would mean to unpack anew."""
     with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
         for member in archive:
-            contents = archive.extractfile(member)
+            # A link may lead nowhere, or to itself; the official archives have none.
+            contents = archive.extractfile(member) if member.isreg() else None
             if contents is not None:
                 where = f"{member.name} in {path}"
                 yield _File(PurePosixPath(member.name).name, where, member.size, contents.read)
@@ -186,7 +204,15 @@ def _decode_binary(file: _File, layout: Layout) -> tuple[UInt8s, UInt8s]:
 
 
 def _decode_python(file: _File, layout: Layout) -> tuple[UInt8s, UInt8s]:
-    contents = read_pickled_dict(file.read(), file.where)
+    most = layout.images_per_file * _LONGEST_PICKLED_RECORD
+    if file.size > most:
+        raise DataError(
+            f"{file.where}: expected at most {most:,} bytes, found {file.size:,}",
+            hint=_HINT_DAMAGED,
+        )
+    payload = file.read()
+    _check_md5(file, payload, layout)
+    contents = read_pickled_dict(payload, file.where)
     labels = _read_label_list(file, contents.get("labels"), layout)
     planes = contents.get("data")
     expected = (layout.images_per_file, _PIXEL_BYTES)
@@ -196,6 +222,17 @@ def _decode_python(file: _File, layout: Layout) -> tuple[UInt8s, UInt8s]:
             f"{file.where}: expected 'data' of shape {expected}, found {found}", hint=_HINT_DAMAGED
         )
     return labels, planes
+
+
+def _check_md5(file: _File, payload: bytes, layout: Layout) -> None:
+    expected = layout.md5.get(file.name)
+    found = hashlib.md5(payload, usedforsecurity=False).hexdigest()
+    if expected not in (None, found):
+        raise DataError(
+            f"{file.where} is damaged or altered: expected the published MD5 {expected},"
+            f" found {found}",
+            hint="remove it, then get CIFAR-10 again: python -m edgeddl data fetch cifar10",
+        )
 
 
 def _read_label_list(file: _File, labels: Any, layout: Layout) -> UInt8s:
@@ -214,7 +251,7 @@ def _check_labels(file: _File, labels: npt.NDArray[Any]) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= len(CLASSES)))
     if len(wrong):
         raise DataError(
-            f"{file.where}: image {wrong[0]:,} has label {labels[wrong[0]]}, "
+            f"{file.where}: image {wrong[0]:,} has label {shown(int(labels[wrong[0]]))}, "
             f"expected 0 to {len(CLASSES) - 1}",
             hint=_HINT_DAMAGED,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeddl.data import cifar10, shapes
-from edgeddl.data.images import Float32s, ImageSet
+from edgeddl.data.images import Float32s, Images, ImageSet
 from edgeddl.data.locations import default_data_dir
 from edgeddl.errors import DataError
 
@@ -22,6 +22,7 @@ class Dataset:
     mean, std: of each channel of the training images, as fractions of 255; those of the whole set
         also where limits leave a part of it, so that a limited run normalises in the same way.
     fingerprint: of the contents in use; ranks compare it.
+    verified: whether the files match published checksums, or the images are generated.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Dataset:
     mean: Float32s
     std: Float32s
     fingerprint: str
+    verified: bool
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,18 @@ class _Source:
     std: tuple[float, float, float]
     train_count: int
     test_count: int
-    load: Callable[[Path | None, int, int], tuple[ImageSet, ImageSet]]
+    load: Callable[[Path | None, int, int], Images]
 
 
-def _load_cifar10(
-    data_dir: Path | None, train_count: int, test_count: int
-) -> tuple[ImageSet, ImageSet]:
+def _load_cifar10(data_dir: Path | None, train_count: int, test_count: int) -> Images:
     folder = default_data_dir() if data_dir is None else data_dir
-    train, test = cifar10.load_cifar10([folder])
-    return train.first(train_count), test.first(test_count)
+    train, test, verified = cifar10.load_cifar10([folder])
+    return Images(train.first(train_count), test.first(test_count), verified)
 
 
-def _generate_shapes(
-    data_dir: Path | None, train_count: int, test_count: int
-) -> tuple[ImageSet, ImageSet]:
-    return shapes.generate("train", train_count), shapes.generate("test", test_count)
+def _generate_shapes(data_dir: Path | None, train_count: int, test_count: int) -> Images:
+    train, test = shapes.generate("train", train_count), shapes.generate("test", test_count)
+    return Images(train, test, verified=True)
 
 
 _SOURCES = {
@@ -92,7 +91,7 @@ def load_dataset(
     source = _find_source(name)
     train_count = _apply_limit(name, "--limit-train", limit_train, source.train_count)
     test_count = _apply_limit(name, "--limit-test", limit_test, source.test_count)
-    train, test = source.load(data_dir, train_count, test_count)
+    train, test, verified = source.load(data_dir, train_count, test_count)
     return Dataset(
         name=name,
         classes=source.classes,
@@ -101,6 +100,7 @@ def load_dataset(
         mean=np.array(source.mean, dtype=np.float32),
         std=np.array(source.std, dtype=np.float32),
         fingerprint=compute_fingerprint(train, test),
+        verified=verified,
     )
 
 

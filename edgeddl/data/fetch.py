@@ -49,7 +49,7 @@ def fetch(
     part = folder / f"{archive.name}.part"
     with _naming_file_errors(path):
         if path.is_file():
-            if _matches(path, archive):
+            if matches(path, archive):
                 logger.info("%s is already there, and right", path)
                 return path
             logger.warning("%s is not the right file: it is downloaded anew", path)
@@ -67,7 +67,8 @@ def fetch(
     return path
 
 
-def _matches(path: Path, archive: Archive) -> bool:
+def matches(path: Path, archive: Archive) -> bool:
+    """Whether this is the published file; reads it only if its size is right."""
     return path.stat().st_size == archive.size and _sha256(path) == archive.sha256
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,14 @@ class ImageSet:
         if count == len(self):
             return self
         return ImageSet(self.images[:count].copy(), self.labels[:count].copy())
+
+
+class Images(NamedTuple):
+    """Images to train on and to test with; verified: they match published checksums."""
+
+    train: ImageSet
+    test: ImageSet
+    verified: bool
 
 
 class Normaliser:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgeddl.data.images import UInt8s
-from edgeddl.errors import DataError
+from edgeddl.errors import DataError, shown
 
 
 def read_pickled_dict(payload: bytes, file: str) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def read_pickled_dict(payload: bytes, file: str) -> dict[str, Any]:
     return {_as_text(key): _finished(item) for key, item in value.items()}
 
 
-def _as_text(key: object) -> str:
+def _as_text(key: str | bytes) -> str:
     """Python 2 pickled its keys as bytes."""
-    return key.decode("latin-1") if isinstance(key, bytes) else str(key)
+    return key.decode("latin-1") if isinstance(key, bytes) else key
 
 
 def _finished(value: object) -> object:
@@ -81,14 +81,14 @@ def _make_array_from_buffer(data: object, dtype: object, shape: object, order: s
 
 def _make_dtype(typecode: object, align: object, copy: object) -> _Dtype:
     if typecode not in ("u1", b"u1"):
-        raise ValueError(f"an array of {typecode!r}, expected bytes ('u1')")
+        raise ValueError(f"an array of {shown(typecode)}, expected bytes ('u1')")
     return _Dtype()
 
 
 def _encode(text: str, encoding: object) -> bytes:
     """Stands for codecs.encode, by which Python 3 writes bytes in protocols 0 to 2."""
     if encoding not in ("latin1", "latin-1"):
-        raise ValueError(f"text to be encoded as {encoding!r}, expected 'latin1'")
+        raise ValueError(f"text to be encoded as {shown(encoding)}, expected 'latin1'")
     return text.encode("latin-1")
 
 
@@ -209,13 +209,18 @@ class _Machine:
     def _set_items(self, items: list[Any]) -> None:
         if not isinstance(self._stack[-1], dict):
             raise ValueError("not on a dict")
+        # Hashing deeply nested tuples overflows the C stack: Python has no recursion limit there.
+        if wrong := [key for key in items[::2] if not isinstance(key, str | bytes)]:
+            raise ValueError(f"a key is {type(wrong[0]).__name__}, expected str or bytes")
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _push_name(self, module: object, name: object) -> None:
-        known = _Name(str(module), str(name))
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise ValueError("a name is not text")
+        known = _Name(module, name)
         if known not in _KNOWN:
             raise DataError(
-                f"{self._file} asks for {known.module}.{known.name}, "
+                f"{self._file} asks for {module[:100]}.{name[:100]}, "
                 "which no file of CIFAR-10 needs: refused, nothing of it was executed",
                 hint="do not use this file; get the archive from its official site",
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from edgeddl.errors import LinpackError
 from edgeddl.linpack.figures import Link, Stream
 from edgeddl.linpack.hpcc_input import HpccPlan
-from edgeddl.linpack.problem import limit_residual
+from edgeddl.linpack.problem import LARGEST_RESIDUAL, limit_residual
 
 END = "End of HPC Challenge tests."
 # The whole of what hpcc does, in its order; HPL is the last.
@@ -19,6 +19,9 @@ SECTIONS = (
     "StarSTREAM", "SingleSTREAM", "MPIFFT", "StarFFT", "SingleFFT", "LatencyBandwidth", "HPL",
     "Summary",
 )  # fmt: skip
+# No machine is outside of these, in seconds, GFLOP/s or bytes a second; a damaged file is, and its
+# figures overflow when they are computed with.
+SMALLEST, LARGEST = 1e-12, 1e18
 RESIDUAL = re.compile(r"^\|\|Ax-b\|\|_oo/\(eps.*\)=\s*(\S+)\s\.*\s*(PASSED|FAILED)", re.MULTILINE)
 BEGUN = re.compile(r"^Begin of (\w+) section\.", re.MULTILINE)
 ENDED = re.compile(r"^End of (\w+) section\.", re.MULTILINE)
@@ -58,13 +61,13 @@ def parse_output(text: str, plan: HpccPlan) -> HpccResult:
     residual, passed = _parse_residual(text)
     return HpccResult(
         plan=plan,
-        seconds=summary.positive("HPL_time"),
-        gflops=summary.positive("HPL_Tflops") * 1e3,
+        seconds=summary.measured("HPL_time"),
+        gflops=summary.measured("HPL_Tflops", unit=1e3),
         residual=residual,
         passed=passed,
         stream=Stream(
-            copy=summary.positive("SingleSTREAM_Copy") * 1e9,
-            triad=summary.positive("SingleSTREAM_Triad") * 1e9,
+            copy=summary.measured("SingleSTREAM_Copy", unit=1e9),
+            triad=summary.measured("SingleSTREAM_Triad", unit=1e9),
         ),
         link=_parse_link(summary) if plan.ranks > 1 else None,
     )
@@ -74,17 +77,20 @@ def _parse_residual(text: str) -> tuple[float, bool]:
     found = RESIDUAL.findall(text)
     try:
         (number, word) = found[-1]
-        return limit_residual(float(number)), word == "PASSED"
+        residual, passed = limit_residual(float(number)), word == "PASSED"
     except (IndexError, ValueError):
         raise LinpackError("hpcc's output has no residual: HPL has solved nothing") from None
+    if passed and residual > LARGEST_RESIDUAL:
+        raise LinpackError(f"hpcc's output is damaged: a residual of {number} cannot have passed")
+    return residual, passed
 
 
 def _parse_link(summary: _Summary) -> Link:
     return Link(
-        latency_seconds=summary.positive("MaxPingPongLatency_usec") / 1e6,
-        bytes_per_second=summary.positive("MinPingPongBandwidth_GBytes") * 1e9,
-        mean_latency_seconds=summary.positive("AvgPingPongLatency_usec") / 1e6,
-        mean_bytes_per_second=summary.positive("AvgPingPongBandwidth_GBytes") * 1e9,
+        latency_seconds=summary.measured("MaxPingPongLatency_usec", unit=1e-6),
+        bytes_per_second=summary.measured("MinPingPongBandwidth_GBytes", unit=1e9),
+        mean_latency_seconds=summary.measured("AvgPingPongLatency_usec", unit=1e-6),
+        mean_bytes_per_second=summary.measured("AvgPingPongBandwidth_GBytes", unit=1e9),
     )
 
 
@@ -107,9 +113,11 @@ class _Summary:
             raise LinpackError(f"hpcc's summary: {name}={self._values[name]} is no number")
         return value
 
-    def positive(self, name: str) -> float:
-        """hpcc writes -1 or 0 for what it could not measure."""
-        value = self.number(name)
+    def measured(self, name: str, unit: float = 1.0) -> float:
+        """A figure in units of its own; hpcc writes -1 or 0 for what it could not measure."""
+        value = self.number(name) * unit
         if value <= 0:
             raise LinpackError(f"hpcc's summary: {name}={self._values[name]}: not measured")
+        if not SMALLEST <= value <= LARGEST:
+            raise LinpackError(f"hpcc's summary: {name}={self._values[name]}: not plausible")
         return value

@@ -22,7 +22,7 @@ def count_flops(n: int) -> float:
 
 def limit_residual(residual: float) -> float:
     """Of a wrong result it is often not a number, which JSON and comparisons do not know."""
-    return residual if residual < WORST_RESIDUAL else WORST_RESIDUAL
+    return residual if 0 <= residual < WORST_RESIDUAL else WORST_RESIDUAL
 
 
 def size_for_memory(memory_bytes: float, matrices: int = 1) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import re
 import socket
 
 from edgeddl.errors import ConfigError
@@ -53,6 +54,19 @@ def own_address(text: str) -> str:
             hint="ip -brief address shows those it has",
         )
     return address
+
+
+def is_local_host(field: str) -> bool:
+    """Whether the Host field of a request, with or without a port, names this machine itself."""
+    found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::[0-9]*)?", field.strip())
+    name = (found[1] or found[2] or "").lower().removesuffix(".") if found else ""
+    own = socket.gethostname().lower()
+    if name in ("localhost", own, f"{own}.local") or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _cannot_listen(error: OSError, where: str, port: int, option: str, who: str) -> ConfigError:

@@ -3,25 +3,34 @@
 One thread serves all connections: it renders values that are kept ready, which takes a few
 milliseconds. A client has a few seconds for its request and for taking the answer, together; when
 too many are there at a time, the one that has been there longest goes.
+
+A page from elsewhere can have a browser ask a server on the loopback interface: its own name then
+resolves to 127.0.0.1 (DNS rebinding). The Host field still has that name, and is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from edgeddl.log import start_thread
+from edgeddl.metrics.listening import is_local_host
 
 CLIENT_SECONDS = 5.0
 CLOSING_SECONDS = 1.0
 CONNECTIONS = 16
 LONGEST_REQUEST = 8192
 
+LOCAL_ONLY = (
+    ": this server listens on the loopback interface and answers only requests for localhost,"
+    " 127.0.0.1, [::1] or this machine's name"
+)
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -47,6 +56,7 @@ class MetricsServer:
     def __init__(self, listener: socket.socket, pages: Pages) -> None:
         self.address, self.port = listener.getsockname()[:2]
         self._listener = listener
+        self._is_loopback = ipaddress.ip_address(self.address).is_loopback
         self._pages = pages
         self._clients: dict[asyncio.Task[None], None] = {}  # in the order in which they came
         self._started = threading.Event()
@@ -99,9 +109,12 @@ class MetricsServer:
     def _respond(self, request: bytes | None) -> bytes:
         if request is None:
             return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        words = request.split(b"\r\n", 1)[0].split(b" ")
+        line, *fields = request.split(b"\r\n")
+        words = line.split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/"):
             return _refusal(HTTPStatus.BAD_REQUEST)
+        if self._is_loopback and not all(map(is_local_host, _hosts(fields))):
+            return _refusal(HTTPStatus.FORBIDDEN, LOCAL_ONLY)
         if words[0] not in (b"GET", b"HEAD"):
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
         path = words[1].split(b"?", 1)[0].decode("latin-1")
@@ -117,8 +130,15 @@ async def _read_request(reader: asyncio.StreamReader) -> bytes | None:
     return None
 
 
-def _refusal(status: HTTPStatus, **headers: str) -> bytes:
-    return _render(status, Answer(f"{status.value} {status.phrase}\n".encode(), headers=headers))
+def _hosts(fields: Iterable[bytes]) -> list[str]:
+    """The values of the Host fields of a request."""
+    pairs = (field.partition(b":") for field in fields)
+    return [value.decode("latin-1") for name, _, value in pairs if name.strip().lower() == b"host"]
+
+
+def _refusal(status: HTTPStatus, reason: str = "", **headers: str) -> bytes:
+    text = f"{status.value} {status.phrase}{reason}\n"
+    return _render(status, Answer(text.encode(), headers=headers))
 
 
 def _render(status: HTTPStatus, answer: Answer, *, with_body: bool = True) -> bytes:

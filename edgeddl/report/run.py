@@ -129,7 +129,7 @@ def read_run(path: Path, name: str | None = None) -> Run:
     for line in lines:
         try:
             _take_line(run, line)
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             run.damaged_lines += bool(line.strip("\0 "))
     run.damaged_lines += bool(unfinished) and run.end is not None
     if not run.starts:

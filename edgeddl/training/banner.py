@@ -63,7 +63,8 @@ def _model(run: PreparedRun) -> str:
 
 def _data(run: PreparedRun) -> str:
     train, test = len(run.dataset.train), len(run.dataset.test)
-    return f"{run.dataset.name}, {train:,} training and {test:,} test images"
+    verified = "" if run.dataset.verified else ", contents not verified"
+    return f"{run.dataset.name}, {train:,} training and {test:,} test images{verified}"
 
 
 def _batch(run: PreparedRun) -> str:

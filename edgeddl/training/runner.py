@@ -286,6 +286,7 @@ def _summarise(
         run.communicator.allgather(own),
         final_accuracy=accuracy,
         stopped=loop.stopped,
+        data_verified=run.dataset.verified,
     )
 
 

@@ -46,6 +46,7 @@ def summarise(
     *,
     final_accuracy: float | None,
     stopped: bool,
+    data_verified: bool,
 ) -> dict[str, Any]:
     """The whole run, as written to the summary file.
 
@@ -67,6 +68,7 @@ def summarise(
         "final_accuracy": final_accuracy,
         "best_accuracy": state.best_accuracy,
         "stopped": stopped,
+        "data_verified": data_verified,
         "ranks": ranks,
         "history": state.history,
         "step_losses": state.step_losses,
@@ -112,6 +114,7 @@ def _results(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("efficiency", _efficiency(summary["scaling_efficiency"])),
         ("loss", f"{losses[0]:.4f} first, {losses[-1]:.4f} last step" if losses else "-"),
         ("accuracy", _accuracy(summary)),
+        *([] if summary["data_verified"] else [("data", "contents not verified")]),
     ]
 
 

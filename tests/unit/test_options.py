@@ -116,3 +116,42 @@ def test_options_that_may_differ_between_ranks() -> None:
     shared = TrainConfig().shared_options()
     assert {"model", "lr", "batch_size", "seed", "compression"} <= shared.keys()
     assert not {"threads", "data_dir", "run_dir"} & shared.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--bucket-mib", "1e308"], "expected a number of at most 1,000,000,000"),
+        (["--stall-timeout-seconds", "1e10"], "expected a number of at most 1,000,000,000"),
+        (["--epochs", "9" * 30], "expected a whole number of at most 1,000,000,000"),
+        (["--seed", str(2**63)], "expected a whole number of at most 9,223,372,036,854,775,807"),
+        (["--batch-size", "9" * 5000], "expected a whole number of at least 1"),
+    ],
+)
+def test_numbers_too_large_to_compute_with(arguments: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse_train_options(arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("lr = " + "[\n" * 3000, "values are nested too deeply"),
+        ("lr = [" + "[" * 3000, "line 1 is longer than 1,000 bytes"),
+        ("\nbatch-size = " + "9" * 5000, "line 2 is longer than 1,000 bytes"),
+        ("batch-size = 0x" + "f" * 900, "expected a whole number of at most 1,000,000,000"),
+        (".".join("a" * 50_000) + " = 1", "larger than 65,536 bytes"),
+        ("lr = 0.1\n" * 10_000, "larger than 65,536 bytes"),
+    ],
+    ids=["nested over lines", "nested", "digits", "hexadecimal digits", "dotted key", "large"],
+)
+def test_files_that_are_expensive_to_read(tmp_path: Path, content: str, complaint: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=complaint):
+        parse_train_options(["--config", str(path)])
+
+
+def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(ConfigError, match="larger than 65,536 bytes"):
+        parse_train_options(["--config", "/dev/zero"])

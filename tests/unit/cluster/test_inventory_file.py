@@ -152,3 +152,46 @@ def test_it_is_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(file), "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert read["head"] == "pi-01" and read["hosts"][1]["cores"] == 2
+
+
+def with_variable(value: str) -> str:
+    return GOOD.replace("edgeddl_work: /mnt/work", f"edgeddl_work: {value}")
+
+
+# A chain of anchors: each holds the one before it ten times, or one level deeper.
+BOMB = "[&a0 [1], " + ", ".join(f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20))
+CHAIN = "[&a0 [1], " + ", ".join(f"&a{n} [[[*a{n - 1}]]]" for n in range(1, 200))
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]], ids=["table", "JSON"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (with_variable("&a [*a]"), "8: values are nested too deeply, or contain themselves"),
+        (with_variable("&a {b: [*a]}"), "8: values are nested too deeply"),
+        (with_variable(BOMB + "]"), "anchors expand to more than 100,000 values"),
+        (with_variable(CHAIN + "]"), "8: values are nested too deeply"),
+        (with_variable("[" * 100 + "]" * 100), "8: values are nested too deeply"),
+        (with_variable("[" * 3000), "values are nested too deeply"),
+        (GOOD.replace("cores: 2", "cores: 0x" + "f" * 5000), "above 0, not a huge int"),
+        (with_variable("!!int x"), "8: not to be understood"),
+        (with_variable("!!bool x"), "8: not to be understood"),
+        (with_variable("!!timestamp x"), "8: not to be understood"),
+        (with_variable("x" * 300_000), "larger than 262,144 bytes"),
+    ],
+    ids=["list in itself", "mapping in itself", "anchors", "chain of anchors", "100 brackets",
+         "3,000 brackets", "huge number", "no number", "no truth value", "no time", "large file"],
+)  # fmt: skip
+def test_values_that_cannot_be_printed(
+    file: Path, content: str, words: str, json_option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(content)
+    assert main([str(file), *json_option]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and str(file) in said and words in said
+
+
+def test_anchors_may_be_used(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(GOOD.replace("pi-01\n", "pi-01\n    base_a: &a [1, 2]\n    base_b: [*a, *a]\n"))
+    assert main([str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["variables"]["base_b"] == [[1, 2], [1, 2]]

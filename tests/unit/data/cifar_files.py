@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeddl.data.cifar10 import Layout
 
-LAYOUT = Layout(images_per_file=20, balanced=False)
+LAYOUT = Layout(images_per_file=20, balanced=False, md5={})
 RECORD_BYTES = 3073
 
 

@@ -5,30 +5,36 @@ from __future__ import annotations
 import gzip
 import pickle
 import shutil
+import tarfile
+from dataclasses import replace
+from hashlib import md5, sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgeddl.data.cifar10 import OFFICIAL, load_cifar10
-from edgeddl.data.images import ImageSet
+from edgeddl.data import cifar10
+from edgeddl.data.cifar10 import OFFICIAL, Layout, load_cifar10
+from edgeddl.data.fetch import CIFAR10_BINARY
+from edgeddl.data.images import Images
 from edgeddl.errors import DataError
 from tests.unit.data import cifar_files
 from tests.unit.data.cifar_files import LAYOUT, RECORD_BYTES
 
 
-def load(path: Path) -> tuple[ImageSet, ImageSet]:
+def load(path: Path) -> Images:
     return load_cifar10([path], LAYOUT)
 
 
-def assert_right(loaded: tuple[ImageSet, ImageSet]) -> None:
+def assert_right(loaded: Images) -> None:
     images, labels = cifar_files.expected_images()
-    train, test = loaded
+    train, test, verified = loaded
+    assert not verified  # random images match no published checksum
     assert len(train) == LAYOUT.train_count == 100
     assert len(test) == LAYOUT.test_count == 20
     np.testing.assert_array_equal(np.concatenate([train.images, test.images]), images)
     np.testing.assert_array_equal(np.concatenate([train.labels, test.labels]), labels)
-    for part in loaded:
+    for part in (train, test):
         assert part.images.dtype == np.uint8 and part.images.flags.c_contiguous
         assert part.labels.dtype == np.int32
 
@@ -43,7 +49,7 @@ def test_planes_become_pixels(tmp_path: Path) -> None:
     """Red, green and blue of the first pixel are 1024 bytes apart in the file."""
     folder = cifar_files.write_binary(tmp_path)
     record = (folder / "data_batch_1.bin").read_bytes()[:RECORD_BYTES]
-    train, _ = load(tmp_path)
+    train = load(tmp_path).train
     assert train.labels[0] == record[0]
     assert train.images[0, 0, 0].tolist() == [record[1], record[1025], record[2049]]
     assert train.images[0, 0, 1, 0] == record[2]
@@ -52,7 +58,7 @@ def test_planes_become_pixels(tmp_path: Path) -> None:
 
 def test_one_part_does_not_keep_the_memory_of_the_other(tmp_path: Path) -> None:
     cifar_files.write_binary(tmp_path)
-    train, test = load(tmp_path)
+    train, test, _ = load(tmp_path)
     assert train.images.base is None and test.images.base is None
 
 
@@ -240,3 +246,83 @@ def test_truncated_pickle(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load(tmp_path)
     assert f"{path} ({len(contents) // 2:,} bytes) is not a whole pickle" in str(caught.value)
+
+
+def test_a_pickle_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
+    path = cifar_files.write_python(tmp_path) / "data_batch_2"
+    with path.open("ab") as file:
+        file.truncate(2**40)  # a terabyte of zeros, which takes no space on the disk
+    with pytest.raises(DataError, match="expected at most 983,360 bytes, found 1,099,511,627,776"):
+        load(tmp_path)
+
+
+def test_a_label_too_large_to_print(tmp_path: Path) -> None:
+    write_batch_5(tmp_path, labels=[2**20_000] * 20)
+    with pytest.raises(DataError, match="image 0 has label a huge int"):
+        load(tmp_path)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Layout:
+    """A layout whose published checksums are those of the files in tmp_path."""
+    folder = cifar_files.write_python(tmp_path, protocol=4)
+    return replace(
+        LAYOUT,
+        md5={name: md5((folder / name).read_bytes()).hexdigest() for name in LAYOUT.batches},
+    )
+
+
+def test_the_python_version_is_verified(tmp_path: Path, published: Layout) -> None:
+    assert load_cifar10([tmp_path], published).verified
+    folder = tmp_path / "cifar-10-batches-py"
+    assert load_cifar10([cifar_files.pack(folder, "packed.tar.gz")], published).verified
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_altered_bytes_are_found(tmp_path: Path, published: Layout, packed: bool) -> None:
+    """A pixel, which no check of sizes and labels can find."""
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    contents = bytearray(path.read_bytes())
+    position = contents.index(cifar_files.make_batches()["data_batch_3"].planes[7, 100:110]) + 5
+    contents[position] ^= 1
+    path.write_bytes(contents)
+    place = cifar_files.pack(path.parent, "packed.tar.gz") if packed else tmp_path
+    with pytest.raises(DataError) as caught:
+        load_cifar10([place], published)
+    assert "data_batch_3" in str(caught.value)
+    assert f"expected the published MD5 {published.md5['data_batch_3']}" in str(caught.value)
+    assert "data fetch cifar10" in str(caught.value)
+
+
+def test_a_folder_that_is_part_binary_is_not_verified(tmp_path: Path, published: Layout) -> None:
+    binary = cifar_files.write_binary(tmp_path)
+    shutil.move(binary / "data_batch_4.bin", tmp_path / "cifar-10-batches-py")
+    shutil.rmtree(binary)
+    assert not load_cifar10([tmp_path], published).verified
+
+
+def test_the_binary_version_is_verified_by_the_whole_archive(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = sha256(archive.read_bytes()).hexdigest()
+    own = replace(CIFAR10_BINARY, size=archive.stat().st_size, sha256=digest)
+    monkeypatch.setattr(cifar10, "CIFAR10_BINARY", own)
+    assert load(archive).verified
+    assert not load(archive.parent / "cifar-10-batches-bin").verified
+
+
+def test_official_checksums_are_of_the_official_batches() -> None:
+    assert tuple(OFFICIAL.md5) == OFFICIAL.batches
+    assert OFFICIAL.md5["data_batch_1"] == "c99cafc152244af753f735de768cd75f"
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE], ids=["symbolic", "hard"])
+@pytest.mark.parametrize("target", ["data_batch_1.bin", "missing"], ids=["itself", "missing"])
+def test_an_archive_with_a_link(archive: Path, kind: bytes, target: str) -> None:
+    """The link stands in for a batch, and is not followed."""
+    with tarfile.open(archive, "w:gz") as tar:
+        link = tarfile.TarInfo("data_batch_1.bin")
+        link.type, link.linkname = kind, target
+        tar.addfile(link)
+    with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz lacks data_batch_1"):
+        load(archive)

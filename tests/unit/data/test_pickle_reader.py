@@ -155,7 +155,7 @@ def test_unknown_names_are_refused(payload: bytes) -> None:
         (b"K\x01K\x02a.", "not on a list"),
         (b"K\x01K\x02K\x03s.", "not on a dict"),
         (b"}(K\x01u.", "SETITEMS"),
-        (b"}]K\x01s.", "unhashable"),
+        (b"}]K\x01s.", "a key is list, expected str or bytes"),
         (b"K\x01)R.", "not on a known name"),
         (b"cnumpy\nndarray\n)R.", "ndarray"),
         (b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR.", "b'O8'"),
@@ -198,3 +198,27 @@ def test_the_examples_use_what_they_claim() -> None:
     assert "SHORT_BINSTRING" in names and "BINUNICODE" not in names
     names = {op.name for op, _, _ in pickletools.genops(FROM_NUMPY_1_PROTOCOL_5)}
     assert {"BYTEARRAY8", "STACK_GLOBAL", "FRAME"} <= names
+
+
+def doubled_tuples(levels: int) -> bytes:
+    """Opcodes for a tuple of two of a tuple of two ...: a few bytes a level, 2^levels values."""
+    return b"K\x01" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(levels))
+
+
+# Each takes minutes, memory or the process if the value is hashed, printed or compared.
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        (b"}" + b")" + b"\x85" * 300_000 + b"K\x01s.", "a key is tuple, expected str or bytes"),
+        (b"}" + doubled_tuples(80) + b"K\x01s.", "a key is tuple, expected str or bytes"),
+        (b"}K\x01K\x01s.", "a key is int, expected str or bytes"),
+        (b"(" + doubled_tuples(80) + b"K\x01d.", "a key is tuple, expected str or bytes"),
+        (doubled_tuples(80) + b"X\x01\x00\x00\x00x\x93.", "a name is not text"),
+        (b"cnumpy\ndtype\n" + doubled_tuples(80) + b"K\x00K\x01\x87R.", r"an array of \(\(\("),
+        (b"c_codecs\nencode\nX\x01\x00\x00\x00x" + doubled_tuples(80) + b"\x86R.", "encoded as"),
+    ],
+    ids=["deep key", "doubled key", "number", "DICT", "STACK_GLOBAL", "dtype", "encoding"],
+)
+def test_values_that_only_look_small(payload: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,28 @@ def test_a_failed_residual_is_a_result_not_an_error(said: str, residual: float) 
     text = recorded("two_ranks.txt").replace("0.0030191 ...... PASSED", f"{said} ...... FAILED")
     result = parse_output(text, TWO)
     assert (result.residual, result.passed) == (residual, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HPL_Tflops", "1e306"),  # infinite as GFLOP/s
+        ("HPL_time", "1e300"),
+        ("HPL_time", "1e-300"),  # figures divided by it are infinite
+        ("SingleSTREAM_Copy", "1e300"),
+        ("SingleSTREAM_Triad", "9e299"),
+        ("MaxPingPongLatency_usec", "1e-320"),  # none at all in seconds
+        ("AvgPingPongBandwidth_GBytes", "1e308"),
+    ],
+)
+def test_figures_that_overflow_are_refused(name: str, value: str) -> None:
+    text = re.sub(rf"^{name}=.*$", f"{name}={value}", recorded("two_ranks.txt"), flags=re.MULTILINE)
+    with pytest.raises(LinpackError, match=rf"{name}={value}: not (plausible|measured)"):
+        parse_output(text, TWO)
+
+
+@pytest.mark.parametrize("said", ["inf", "-inf", "nan", "-1.0", "1e300"])
+def test_a_residual_that_cannot_have_passed(said: str) -> None:
+    text = recorded("two_ranks.txt").replace("0.0030191 ...... PASSED", f"{said} ...... PASSED")
+    with pytest.raises(LinpackError, match=f"a residual of {said} cannot have passed"):
+        parse_output(text, TWO)

@@ -47,7 +47,7 @@ def send(server: MetricsServer, request: bytes) -> bytes:
 
 
 def get(server: MetricsServer, path: str = "/") -> bytes:
-    return send(server, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return send(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
 def is_well(server: MetricsServer) -> bool:
@@ -192,3 +192,36 @@ def test_a_machines_own_addresses() -> None:
         for info in card["addr_info"]:
             if info["prefixlen"] < 32 and card["ifname"] != "lo":
                 assert own_address(f"{info['local']}/{info['prefixlen']}") == info["local"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:9100", "localhost.", "pi.localhost", "127.0.0.1", "127.0.0.1:9100",
+     "127.1.2.3", "[::1]", "[::1]:9100", socket.gethostname(), f"{socket.gethostname()}.local:1"],
+)  # fmt: skip
+def test_a_loopback_server_answers_to_local_names(server: MetricsServer, host: str) -> None:
+    answer = send(server, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert answer.endswith(b"\r\n\r\nhello")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    ["Host: evil.example", "host:evil.example:9100", "HOST : evil.example", "Host: 203.0.113.1",
+     "Host: localhost.evil.example", "Host: 127.0.0.1.evil.example", "Host: localhost@evil.example",
+     "Host:", "Host: [::2]", "Host: localhost\r\nHost: evil.example", "Host: \0", "Host: :80"],
+)  # fmt: skip
+def test_a_loopback_server_refuses_foreign_names(server: MetricsServer, fields: str) -> None:
+    """As a browser sends them for a page whose name was made to resolve to 127.0.0.1."""
+    answer = send(server, f"GET / HTTP/1.1\r\n{fields}\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403 ") and b"hello" not in answer
+    assert b"only requests for localhost" in answer
+
+
+def test_a_server_for_the_network_answers_to_any_name() -> None:
+    listener = listen("0.0.0.0", 0, option="--port", who="a test")
+    server = MetricsServer(listener, {"/": lambda: Answer(b"hello")})
+    try:
+        answer = send(server, b"GET / HTTP/1.1\r\nHost: pi-01.example\r\n\r\n")
+    finally:
+        server.close()
+    assert answer.endswith(b"\r\n\r\nhello")

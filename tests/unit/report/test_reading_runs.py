@@ -130,6 +130,12 @@ def test_damaged_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
     assert losses(run) == [(1, 2.5)]
 
 
+def test_a_line_of_brackets_is_damaged(tmp_path: Path) -> None:
+    write(tmp_path, START, "[" * 100_000, '{"event":' * 100_000, steps(1, 1002.0, 2.5))
+    run = read_run(tmp_path)
+    assert (run.damaged_lines, losses(run)) == (2, [(1, 2.5)])
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
