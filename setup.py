@@ -73,7 +73,7 @@ class WithData(Distribution):
 setup(
     distclass=WithData,
     cmdclass={"build_ext": BuildLibraries, "install_data": InstallBesidePackages},
-    data_files=["edgeddl.pth"],
+    data_files=["edgeddl/edgeddl.pth"],
     ext_modules=[
         Extension(
             f"edgeddl.kernels.native.libedgeddl_{build}",

@@ -74,7 +74,7 @@ def test_pip_uninstall_removes_the_pth_file() -> None:
 
 def test_a_pth_file_without_its_package_is_silent(tmp_path: Path) -> None:
     """As when the source tree of an editable installation is gone."""
-    pth = Path(__file__).parents[3] / "edgeddl.pth"
+    pth = Path(__file__).parents[3] / "edgeddl" / "edgeddl.pth"
     (tmp_path / "edgeddl.pth").write_text(pth.read_text())
     program = f"import site; site.addsitedir({str(tmp_path)!r}); print('started')"
     assert run_python(program, "-S", cwd=tmp_path) == "started"
