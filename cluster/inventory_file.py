@@ -190,7 +190,12 @@ def render_hosts(inventory: Inventory) -> str:
 
 
 def render_json(inventory: Inventory) -> str:
-    return json.dumps(inventory.to_json(), indent=1, default=str)  # YAML also has dates
+    try:
+        return json.dumps(inventory.to_json(), indent=1, default=str)  # YAML also has dates
+    except (TypeError, ValueError) as error:  # a date as a key, or an integer of 5,000 digits
+        raise ClusterError(
+            f"{inventory.path}: a variable cannot be written as JSON: {error}"
+        ) from None
 
 
 def render_inventory(

@@ -7,6 +7,7 @@ import ipaddress
 from cluster.errors import shown
 from cluster.yaml_lines import Part
 
+LARGEST_NUMBER = 10**9
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -51,7 +52,10 @@ def parse_text(part: Part, name: str) -> str:
 
 def parse_number(part: Part, name: str) -> int:
     value = part.value()
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number and value > LARGEST_NUMBER:
+        raise part.error(f"{name} must be at most {LARGEST_NUMBER:,}, not {shown(value)}")
+    if not is_number or value < 1:
         hint = "without quotes and unit; leave it out and it is detected"
         raise part.error(f"{name} must be a whole number above 0, not {shown(value)}", hint=hint)
     return value

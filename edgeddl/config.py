@@ -153,7 +153,10 @@ def _fractions(value: Any) -> tuple[float, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if any(isinstance(part, bool) for part in parts):
         raise ValueError("expected numbers")
-    return tuple(float(part) for part in parts)
+    numbers = tuple(float(part) for part in parts)
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("expected finite numbers")
+    return numbers
 
 
 def _balance(text: str) -> str | tuple[float, ...]:

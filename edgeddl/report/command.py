@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     runs = read_runs(options.runs)
     if options.json:
-        log.say(json.dumps(_finite(describe_runs(runs)), indent=1, allow_nan=False))
+        log.say(json.dumps(finite(describe_runs(runs)), indent=1, allow_nan=False))
         return
     folder = options.output or (runs[0].path if len(runs) == 1 else Path()) / "report"
     page = _write(runs, folder)
@@ -82,10 +82,10 @@ def _replace(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Without what JSON does not know: a damaged file may hold it."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -42,6 +42,7 @@ def test_file_may_spell_keys_with_underscores(tmp_path: Path) -> None:
         ('lr = "high"', "lr = 'high': not a text"),
         ('limit-train = "7"', "limit-train = '7': not a text"),
         ("batch-size = inf", "batch-size = inf: expected a whole number"),
+        ("step-at = [0.5, inf]", "step-at = [0.5, inf]: expected finite numbers"),
         ("step-at = [true]", "step-at = [True]: expected numbers"),
         ("data-dir = 3", "data-dir = 3: expected a text"),
         ("batch-size = 3\nbatch_size = 4", "given twice"),

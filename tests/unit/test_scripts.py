@@ -20,6 +20,7 @@ SHELL_SCRIPTS = [
     "scripts/bench-scaling",
     "scripts/compare-accuracy",
     "scripts/compare-compression",
+    "scripts/fuzz",
     "scripts/lint",
     "scripts/quickstart",
     "scripts/setup",

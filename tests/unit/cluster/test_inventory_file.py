@@ -173,7 +173,7 @@ CHAIN = "[&a0 [1], " + ", ".join(f"&a{n} [[[*a{n - 1}]]]" for n in range(1, 200)
         (with_variable(CHAIN + "]"), "8: values are nested too deeply"),
         (with_variable("[" * 100 + "]" * 100), "8: values are nested too deeply"),
         (with_variable("[" * 3000), "values are nested too deeply"),
-        (GOOD.replace("cores: 2", "cores: 0x" + "f" * 5000), "above 0, not a huge int"),
+        (GOOD.replace("cores: 2", "cores: 0x" + "f" * 5000), "at most 1,000,000,000, not a huge"),
         (with_variable("!!int x"), "8: not to be understood"),
         (with_variable("!!bool x"), "8: not to be understood"),
         (with_variable("!!timestamp x"), "8: not to be understood"),
@@ -195,3 +195,12 @@ def test_anchors_may_be_used(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     file.write_text(GOOD.replace("pi-01\n", "pi-01\n    base_a: &a [1, 2]\n    base_b: [*a, *a]\n"))
     assert main([str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["variables"]["base_b"] == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("value", ["{2001-01-01: x}", "0x" + "f" * 5000], ids=["key", "number"])
+def test_values_that_json_does_not_know(
+    file: Path, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(with_variable(value))
+    assert main([str(file), "--json"]) == 2
+    assert f"error: {file}: a variable cannot be written as JSON" in capsys.readouterr().err

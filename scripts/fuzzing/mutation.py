@@ -1,0 +1,79 @@
+"""Damages bytes at random: what disks, networks and attackers do to a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+
+NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[-+]?\d+)?")
+NUMBERS = (
+    *(b"0", b"-1", b"1e308", b"-1e308", b"1e-308", b"1e999", b"nan", b"inf", b"-inf", b"0.5"),
+    *(b"255", b"256", b"65536", b"2147483648", b"9223372036854775808", b"1" + b"0" * 30),
+    *(b"9" * 4301, b"0x" + b"f" * 4000, b"true", b'""', b"[]", b"{}", b"1_000"),
+)
+LONGEST = 100_000
+
+
+def mutate(random: Random, sample: bytes, tokens: Sequence[bytes]) -> bytes:
+    """The sample after one to eight mutations; `tokens` are words of its format to insert."""
+    data = bytearray(sample)
+    for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
+        random.choice(MUTATIONS)(random, data, tokens)
+    return bytes(data[:LONGEST])
+
+
+def _span(random: Random, data: bytearray, longest: int = 64) -> slice:
+    """A part of the data, mostly a short one."""
+    start = random.randrange(len(data) + 1)
+    return slice(start, start + int(2 ** random.uniform(0, longest.bit_length())))
+
+
+def _flip_bit(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    if data:
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+
+
+def _set_byte(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    if data:
+        data[random.randrange(len(data))] = random.choice((0, 10, 32, 127, 128, 255))
+
+
+def _delete(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    del data[_span(random, data)]
+
+
+def _truncate(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    del data[random.randrange(len(data) + 1) :]
+
+
+def _copy(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    """A part is written over, or into, another place."""
+    part, target = data[_span(random, data)], _span(random, data)
+    data[target if random.random() < 0.5 else slice(target.start, target.start)] = part
+
+
+def _insert_token(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    position = random.randrange(len(data) + 1)
+    data[position:position] = random.choice(tokens)
+
+
+def _repeat(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    """A token or a part many times: depth and length."""
+    part = random.choice(tokens) if random.random() < 0.7 else bytes(data[_span(random, data, 8)])
+    count = int(2 ** random.uniform(0, 13 if random.random() < 0.1 else 6))
+    position = random.randrange(len(data) + 1)
+    data[position:position] = (part * count)[:LONGEST]
+
+
+def _replace_number(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
+    if found := list(NUMBER.finditer(data[:LONGEST])):
+        chosen = random.choice(found)
+        data[chosen.start() : chosen.end()] = random.choice(NUMBERS)
+
+
+Mutation = Callable[[Random, bytearray, Sequence[bytes]], None]
+MUTATIONS: tuple[Mutation, ...] = (
+    *(_flip_bit, _set_byte, _delete, _truncate, _copy, _insert_token, _insert_token),
+    *(_repeat, _replace_number, _replace_number),
+)
