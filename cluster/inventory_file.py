@@ -72,6 +72,12 @@ class Inventory:
 
 def read_inventory(path: Path) -> Inventory:
     """The file, checked; a ClusterError names the line that is wrong."""
+    if not path.exists():
+        sample = FOLDER / "boards.example.yml"
+        raise ClusterError(
+            f"there is no inventory {path}",
+            hint=f"enter your boards in a copy of the sample: cp {sample} {path}",
+        )
     top = read_yaml(path)
     groups = _entries(top, "the file", known=("cluster",), required=("cluster",))
     needed = ("hosts", "vars")

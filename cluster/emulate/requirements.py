@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-from cluster.emulate.command import succeeds
+from cluster.emulate.debian_packages import install, missing_packages
 from cluster.emulate.roots import EMULATOR, host_arch
 from cluster.errors import ClusterError
 
@@ -28,8 +23,6 @@ MACHINE_PACKAGES = {
     "nft": "nftables",
 }
 EMULATOR_PACKAGES = {EMULATOR: "qemu-user-static"}
-# Debian asks this program whether a package may start its services.
-POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def reason_not_to_run() -> str | None:
@@ -52,37 +45,5 @@ def install_tools(kind: str, arch: str) -> None:
     needed = PACKAGES | (MACHINE_PACKAGES if kind == "machine" else {})
     if kind == "machine" and arch != host_arch():
         needed |= EMULATOR_PACKAGES
-    missing = sorted({package for program, package in needed.items() if not shutil.which(program)})
-    if not missing:
-        return
-    if not shutil.which("apt-get"):
-        raise ClusterError(f"needed are {', '.join(missing)}", hint="install what brings them")
-    print(f"installing {', '.join(missing)}")
-    with _services_stay_off():
-        _apt_get("update")
-        _apt_get("install", "--yes", "--no-install-recommends", *missing)
-    if "openssh-server" in missing:  # for the nodes; the host's own is nobody's wish
-        succeeds("systemctl", "disable", "ssh.service", "ssh.socket")
-
-
-@contextlib.contextmanager
-def _services_stay_off() -> Iterator[None]:
-    if POLICY.exists():
-        yield
-        return
-    POLICY.write_text("#!/bin/sh\nexit 101\n")
-    POLICY.chmod(0o755)
-    try:
-        yield
-    finally:
-        POLICY.unlink()
-
-
-def _apt_get(*arguments: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    result = subprocess.run(
-        ["apt-get", "-qq", *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        words = "; ".join(result.stderr.strip().splitlines()[-3:])
-        raise ClusterError(f"apt-get {arguments[0]}: {words}", hint="install them by hand")
+    if missing := missing_packages(needed):
+        install(missing)

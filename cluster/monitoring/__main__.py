@@ -45,18 +45,25 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--folder", type=Path, default=default_folder(), metavar="DIR", help=(
-        "where logs and values are kept (%(default)s)"
-    ))  # fmt: skip
+    _add_folder(parser, default=default_folder())
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_up(commands)
     down = commands.add_parser("down", help="end what `up` started; measured values stay")
+    _add_folder(down)
     down.set_defaults(run=take_down)
     status = commands.add_parser("status", help="what runs, and who answers")
     status.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    _add_folder(status)
     status.set_defaults(run=print_status)
     _add_writers(commands)
     return parser
+
+
+def _add_folder(parser: argparse.ArgumentParser, default: Path | str = argparse.SUPPRESS) -> None:
+    """--folder, before or after the command: a command without it leaves what stood before."""
+    parser.add_argument("--folder", type=Path, default=default, metavar="DIR", help=(
+        f"where logs and values are kept ({default_folder()})"
+    ))  # fmt: skip
 
 
 def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,6 +84,7 @@ def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "folder of Grafana: of its package, or of an unpacked archive from grafana.com"
         " (%(default)s)"
     ))  # fmt: skip
+    _add_folder(up)
     up.set_defaults(run=bring_up)
 
 

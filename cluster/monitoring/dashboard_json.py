@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cluster.monitoring.panels import Dashboard, Panel, Row, Variable
+from cluster.monitoring.panels import Colours, Dashboard, Panel, Row, Variable
 
 # Fixed, so that nobody is asked for a data source: grafana.py provisions it by this name.
 DATASOURCE = {"type": "prometheus", "uid": "edgeddl-prometheus"}
@@ -36,8 +36,11 @@ def to_json(dashboard: Dashboard) -> dict[str, Any]:
             {
                 "type": "dashboards",
                 "title": "edgeddl",
+                "tooltip": "",
+                "icon": "external link",
                 "tags": ["edgeddl"],
                 "asDropdown": False,
+                "targetBlank": False,
                 "keepTime": True,
                 "includeVars": True,
             }
@@ -123,7 +126,7 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
 
 
 def _field(panel: Panel) -> dict[str, Any]:
-    steps = [{"value": value, "color": colour} for value, colour in panel.colours]
+    steps = [{"value": value, "color": colour} for value, colour in _colours(panel)]
     by_threshold = panel.kind != "timeseries"
     limits = {"min": panel.lowest, "max": panel.highest}
     return {
@@ -134,6 +137,17 @@ def _field(panel: Panel) -> dict[str, Any]:
         "mappings": _mappings(panel.choices),
         "custom": dict(panel.drawing),
     }
+
+
+def _colours(panel: Panel) -> Colours:
+    """Those of the choices, if there are any: state timelines ignore the colours of mappings."""
+    if not panel.choices:
+        return panel.colours
+    lowest = min(panel.choices)
+    return [
+        (None if value == lowest else value, colour)
+        for value, (_, colour) in sorted(panel.choices.items())
+    ]
 
 
 def _mappings(choices: Mapping[int, tuple[str, str]]) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ from cluster.monitoring.dashboard_json import DATASOURCE
 
 DASHBOARDS = Path(__file__).with_name("dashboards")
 FOLDER = "edgeddl"
+# Grafana logs an error for each of these folders that does not exist. Its package makes them.
+EMPTY_FOLDERS = ("alerting", "notifiers", "plugins")
 
 
 def datasource(prometheus_url: str) -> dict[str, Any]:
@@ -54,6 +56,8 @@ def provisioning(prometheus_url: str, folder: Path = DASHBOARDS) -> dict[str, An
 
 
 def write_provisioning(folder: Path, prometheus_url: str) -> None:
+    for kind in EMPTY_FOLDERS:
+        (folder / kind).mkdir(parents=True, exist_ok=True)
     for kind, content in provisioning(prometheus_url).items():
         (folder / kind).mkdir(parents=True, exist_ok=True)
         (folder / kind / "edgeddl.yml").write_text(json.dumps(content, indent=1) + "\n")  # is YAML

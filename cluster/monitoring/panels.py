@@ -23,7 +23,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """unit: one of Grafana's; choices: words to show in place of numbers."""
+    """unit: one of Grafana's; choices: text and colour to show for a number."""
 
     kind: str
     title: str
@@ -35,7 +35,7 @@ class Panel:
     lowest: float | None = None
     highest: float | None = None
     colours: Colours = NEUTRAL
-    choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # text and colour
+    choices: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     drawing: Mapping[str, Any] = field(default_factory=dict)
     transformations: tuple[Mapping[str, Any], ...] = ()
@@ -85,8 +85,8 @@ def graph(
 ) -> Panel:
     """Values over time."""
     drawing: dict[str, Any] = {
-        "lineWidth": 1,
-        "fillOpacity": 60 if stacked else 10,
+        "lineWidth": 1 if stacked else 2,
+        "fillOpacity": 60 if stacked else 0,  # areas of several boards would hide each other
         "showPoints": "never",
     }
     if stacked:
@@ -94,7 +94,7 @@ def graph(
     if len(more.get("colours", ())) > 1:
         drawing["thresholdsStyle"] = {"mode": "line"}
     options = {
-        "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "mean"]},
+        "legend": _legend_for(width),
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     return Panel(
@@ -103,12 +103,28 @@ def graph(
     )  # fmt: skip
 
 
+def _legend_for(width: int) -> dict[str, Any]:
+    """Room for all boards: Grafana gives a legend at the bottom a third of the panel's height.
+
+    That is a table of two rows, or a list of four lines, each with several series.
+    """
+    table = {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull", "mean"]}
+    list_ = {"displayMode": "list", "placement": "bottom", "calcs": []}
+    return {"showLegend": True, **(table if width >= 12 else list_)}
+
+
 def number(
-    title: str, description: str, unit: str, query: Query, width: int = 4, **more: Any
+    title: str,
+    description: str,
+    unit: str,
+    query: Query,
+    width: int = 4,
+    summary: str = "lastNotNull",
+    **more: Any,
 ) -> Panel:
-    """The present value, large, over its course."""
+    """One value, large, over its course. summary: which one, "max" for that of the time range."""
     options = {
-        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "reduceOptions": {"calcs": [summary], "fields": "", "values": False},
         "graphMode": "area",
         "colorMode": "value",
         "textMode": "auto",
@@ -132,16 +148,17 @@ def bars(
 
 def states(title: str, description: str, query: Query, width: int = 12, **more: Any) -> Panel:
     """A line for each series, coloured by its value."""
-    options = {"showValue": "never", "mergeValues": True, "legend": {"showLegend": False}}
+    no_legend = {"showLegend": False, "displayMode": "hidden", "placement": "bottom", "calcs": []}
+    options = {"showValue": "never", "mergeValues": True, "legend": no_legend}
     return Panel(
         "state-timeline", title, description, "none", (query,), width, options=options, **more
     )
 
 
 def table(title: str, description: str, query: Query, *labels: str, width: int = 12) -> Panel:
-    """The labels of each series."""
+    """The labels of each series, as text: Grafana's unit "none" turns version 1.0 into 1."""
     columns = {"order": [], "pattern": f"^({'|'.join(labels)})$"}
     return Panel(
-        "table", title, description, "none", (query,), width,
+        "table", title, description, "string", (query,), width,
         transformations=({"id": "filterFieldsByName", "options": {"include": columns}},),
     )  # fmt: skip

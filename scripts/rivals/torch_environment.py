@@ -9,8 +9,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = REPOSITORY / ".venv-torch"
-TORCH = "torch==2.13.0"
-# On x86-64 PyPI's wheel brings gigabytes for graphics cards; the one here, 2.13.0+cpu, goes first.
+TORCH_PYTHON = ENVIRONMENT / "bin" / "python"
+# Only the CPU build satisfies this: on x86-64 PyPI's 2.13.0 brings gigabytes of CUDA libraries.
+TORCH = "torch==2.13.0+cpu"
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 
 
@@ -23,7 +24,7 @@ def add_torch_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--torch-python",
         type=Path,
-        default=ENVIRONMENT / "bin" / "python",
+        default=TORCH_PYTHON,
         metavar="PATH",
         help=f"an interpreter that has PyTorch (default: that of {ENVIRONMENT.name})",
     )
@@ -32,9 +33,9 @@ def add_torch_options(parser: argparse.ArgumentParser) -> None:
 def find_torch(options: argparse.Namespace) -> Path | None:
     """The interpreter to run PyTorch with, installed if asked for; None where there is none."""
     python: Path = options.torch_python
-    if options.with_torch and not _has_torch(python):
-        _install()
-    return python if _has_torch(python) else None
+    if options.with_torch and not has_torch(python):
+        install()
+    return python if has_torch(python) else None
 
 
 def torch_version(python: Path) -> str:
@@ -42,17 +43,16 @@ def torch_version(python: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _has_torch(python: Path) -> bool:
+def has_torch(python: Path) -> bool:
     if not python.exists():
         return False
     search = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     return subprocess.run([python, "-c", search]).returncode == 0
 
 
-def _install() -> None:
+def install() -> None:
     print(f"installing {TORCH} into {ENVIRONMENT.name}: some minutes", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
     (ENVIRONMENT / ".gitignore").write_text("*\n")
-    python = str(ENVIRONMENT / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "-qq", "--retries", "1", "--extra-index-url", CPU_WHEELS]
-    subprocess.run([*pip, TORCH, "numpy"], check=True)
+    pip = [TORCH_PYTHON, "-m", "pip", "install", "-qq", "--retries", "1"]
+    subprocess.run([*pip, "--extra-index-url", CPU_WHEELS, TORCH, "numpy"], check=True)

@@ -50,6 +50,6 @@ def test_hpl_spans_two_nodes(three_nodes: Emulator, fab: Fab) -> None:
     cluster = result["cluster"]
     assert (cluster["n"], cluster["grid"], cluster["passed"]) == (400, [1, 2], True)
     assert re.search(rf"all together +{cluster['gflops']:.2f} ", done.stdout)
-    # a link of 940 Mbit/s between them, in each direction
-    assert 0 < cluster["link"]["bytes_per_second"] < 940e6 / 8 * 1.1
+    # the link of 940 Mbit/s between them, whose bursts are faster; memory has 10 times as much
+    assert 0 < cluster["link"]["bytes_per_second"] < 2 * 940e6 / 8
     assert cluster["link"]["latency_seconds"] > 0

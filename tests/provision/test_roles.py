@@ -35,6 +35,27 @@ def test_playbooks_are_well_formed() -> None:
     assert [path.name for path in PLAYBOOKS if str(path) not in outcome.output] == []
 
 
+def test_without_an_inventory_a_playbook_fails_and_says_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "boards.yml"
+    outcome = play(ANSIBLE / "playbooks/site.yml", inventory=file)
+    assert outcome.code == 2, outcome.output
+    assert f"there is no inventory {file}" in outcome.output
+    assert f"cp {SAMPLE} {file}\n" in outcome.output
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=names(PLAYBOOKS))
+def test_every_playbook_checks_the_inventory_first(playbook: Path) -> None:
+    if playbook.name not in ("check_inventory.yml", "summary.yml"):  # parts of the others
+        assert read(playbook)[0]["ansible.builtin.import_playbook"] == "check_inventory.yml"
+
+
+def test_an_inventory_that_ansible_cannot_read_is_no_empty_one(tmp_path: Path) -> None:
+    file = tmp_path / "boards.yml"
+    file.write_text("cluster:\n  hosts: [\n")
+    outcome = play(ANSIBLE / "playbooks/site.yml", inventory=file)
+    assert outcome.code == 2 and f"{file}:3" in outcome.output
+
+
 @pytest.mark.parametrize("role", ROLES, ids=names(ROLES))
 def test_every_variable_of_a_role_is_prefixed_specified_and_documented(role: Path) -> None:
     variables = set(read(role / "defaults/main.yml"))

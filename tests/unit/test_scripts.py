@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from test_tools import TEST_PACKAGES
 
 from tests.support import REPOSITORY
 
@@ -28,6 +30,7 @@ SHELL_SCRIPTS = [
     "scripts/test-aarch64",
     "scripts/test-provision",
     "scripts/test-sanitizers",
+    "scripts/test-tools",
     ".ci/run",
 ]
 
@@ -126,6 +129,48 @@ def test_setup_names_a_python_that_does_not_fit(checkout: Path) -> None:
     assert result.returncode == 1
     assert "needs a 64-bit Python 3.11, 3.12 or 3.13, found /bin/false: none" in result.stderr
     assert "hint: sudo apt install python3" in result.stderr
+
+
+def test_tools_of_tests_need_root(checkout: Path) -> None:
+    (checkout.parent / "id").write_text("#!/bin/sh\necho 1000\n")
+    (checkout.parent / "id").chmod(0o755)
+    done = subprocess.run(
+        [checkout / "scripts/test-tools"],
+        env={"PATH": f"{checkout.parent}:/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and not (checkout / ".venv").exists()
+    assert "must be run as root" in done.stderr and "hint: sudo " in done.stderr
+
+
+def test_what_a_skipped_test_asks_for_is_installed() -> None:
+    sources = [path.read_text() for path in (REPOSITORY / "tests").rglob("*.py")]
+    hints = re.findall(r"apt install ([a-z0-9 -]+)", "\n".join(sources))
+    asked = {package for hint in hints for package in hint.split()}
+    brought = {package for packages in TEST_PACKAGES.values() for package in packages.split()}
+    assert {"prometheus", "chromium", "hpcc"} <= asked - {"python3"} <= brought
+
+
+@pytest.mark.parametrize(("user", "steps"), [(0, "tools lint test"), (1000, "lint test")])
+def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
+    tmp_path: Path, user: int, steps: str
+) -> None:
+    for folder in ("bin", "scripts", ".ci"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(REPOSITORY / ".ci/run", tmp_path / ".ci/run")
+    stand_ins = {
+        "bin/id": f"echo {user}",
+        "bin/apt-get": "exit 1",
+        "scripts/test-tools": "echo tools >>done",
+        "scripts/lint": "echo lint >>done; exit 3",
+        "scripts/test": "echo test >>done",
+    }
+    for name, line in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    done = subprocess.run([tmp_path / ".ci/run"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "scripts/lint failed" in done.stderr
+    assert (tmp_path / "done").read_text().split() == steps.split()
 
 
 def environment_after(checkout: Path, activation: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ TOGETHER = Row(
     "All nodes",
     (
         number(
-            "Nodes that answer",
+            "Nodes up",
             "Boards whose exporter answers. A missing one has no power or no network, or hangs.",
             "none",
             Query('sum(max by (host) (up{job=~"node|machine", host=~"$node"}))', "nodes"),
@@ -52,8 +52,8 @@ TOGETHER = Row(
             lowest=0,
         ),
         number(
-            "Alerts",
-            "What is wrong now; LINPACK and health has the list.",
+            "Firing alerts",
+            "Number of alerts that fire now. The dashboard LINPACK and health lists them.",
             "none",
             Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),
             lowest=0,
@@ -89,7 +89,7 @@ ONE_NODE = Row(
             colours=TEMPERATURE_COLOURS,
         ),
         number(
-            "Clock",
+            "Clock frequency",
             "At which the processor really runs. Below its maximum while training: too hot, too"
             " little voltage, or another governor than performance.",
             "hertz",
@@ -97,11 +97,17 @@ ONE_NODE = Row(
             lowest=0,
         ),
         number(
-            "Held back",
-            "Whether the firmware slows the board down now; LINPACK and health shows why. Only"
-            " Raspberry Pis tell.",
+            "Throttled in this period",
+            "Whether the firmware has slowed the board down at any time in the period shown, if"
+            " only for a moment. LINPACK and health shows when and why. Only Raspberry Pis"
+            " report it.",
             "none",
-            Query('max by (host) (edgeddl_node_throttling{when="now", host=~"$node"})', "{{host}}"),
+            Query(
+                'max by (host) (max_over_time(edgeddl_node_throttling{when="now", host=~"$node"}'
+                "[$__rate_interval]))",
+                "{{host}}",
+            ),
+            summary="max",
             choices=YES_IS_BAD,
         ),
         number(

@@ -24,7 +24,7 @@ TIME = Row(
     "Time",
     (
         graph(
-            "Where a step's time goes",
+            "Step time by phase",
             "Parts of a step, mean of all ranks. allreduce_wait is what communication costs: the"
             " rest of it is hidden behind backward. data should be near nothing.",
             "percentunit",
@@ -37,7 +37,7 @@ TIME = Row(
             highest=1,
         ),
         graph(
-            "Waiting by rank",
+            "All-reduce wait per rank",
             "Part of a step that each rank waits for sums of gradients. Who waits least is the one"
             " the others wait for.",
             "percentunit",
@@ -49,7 +49,7 @@ TIME = Row(
             highest=1,
         ),
         graph(
-            "Waiting for slower ranks",
+            "Straggler wait per rank",
             "Part of the time in which a rank was done and a slower one was not. This is no matter"
             " of the network: look at the slow board, or train with --balance auto.",
             "percentunit",
@@ -62,7 +62,7 @@ TIME = Row(
             highest=1,
         ),
         graph(
-            "Working time of a step by rank",
+            "Compute time per step and rank",
             "Without waiting. The highest line is the slowest board, which gives the pace.",
             "s",
             Query('edgeddl_cluster_rank_busy_seconds{run=~"$run"}', "rank {{rank}} {{host}}"),
@@ -70,7 +70,7 @@ TIME = Row(
             lowest=0,
         ),
         graph(
-            "All-reduce of a bucket",
+            "All-reduce time per bucket",
             "Time to sum one bucket of gradients over all ranks: half of them are faster than the"
             " first line, 19 of 20 than the second.",
             "s",
@@ -101,7 +101,7 @@ BYTES = Row(
             lowest=0,
         ),
         number(
-            "Sent per step",
+            "Bytes sent per step",
             "Bytes that a rank sends for gradients in one step.",
             "bytes",
             Query(
@@ -112,7 +112,7 @@ BYTES = Row(
             lowest=0,
         ),
         number(
-            "Compression",
+            "Compression ratio",
             "How many times smaller gradients travel than they are: 1 without, 2 with --compression"
             " fp16.",
             "suffix: x",

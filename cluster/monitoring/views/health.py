@@ -22,7 +22,7 @@ NOW = Row(
     "Now",
     (
         table(
-            "Alerts",
+            "Firing alerts",
             "What is wrong; docs/monitoring.md says what to do about each. Empty is good.",
             Query('ALERTS{alertstate="firing"}'),
             "alertname", "host", "run", "rank", "reason", "severity",
@@ -40,7 +40,7 @@ LINPACK = Row(
     "LINPACK",
     (
         bars(
-            "LINPACK",
+            "LINPACK speed",
             "Speed of the last `python -m edgeddl linpack`. Equal boards should be equally fast; a"
             " Raspberry Pi 4 does 14 to 16.5 GFLOPS.",
             "flops",
@@ -48,7 +48,7 @@ LINPACK = Row(
             lowest=0,
         ),
         bars(
-            "Part of the peak",
+            "Fraction of peak",
             "LINPACK's speed over what the processor could do at best. Under a third: a wrong BLAS,"
             " or throttling.",
             "percentunit",
@@ -58,14 +58,14 @@ LINPACK = Row(
             colours=PEAK_COLOURS,
         ),
         table(
-            "Verdict",
+            "LINPACK verdict",
             "What the last LINPACK run says of each board.",
             Query('edgeddl_node_linpack_verdict_info{host=~"$node"}'),
             "host", "engine", "verdict",
             width=8,
         ),
         number(
-            "Result correct",
+            "LINPACK result",
             "Whether the last LINPACK result passed its check. If not, memory or processor make"
             " errors: do not train on this board.",
             "none",
@@ -74,7 +74,7 @@ LINPACK = Row(
             choices={0: ("wrong", "red"), 1: ("correct", "green")},
         ),
         number(
-            "Last run",
+            "Time since last LINPACK run",
             "Time since LINPACK was run.",
             "s",
             Query('time() - edgeddl_node_linpack_timestamp_seconds{host=~"$node"}', "{{host}}"),
@@ -88,15 +88,19 @@ HARDWARE = Row(
     "Hardware",
     (
         states(
-            "Held back by the firmware",
-            "Red while a board is slowed down. under_voltage: power supply or cable are too weak."
-            " The others: too hot.",
-            Query('edgeddl_node_throttling{when="now", host=~"$node"}', "{{host}} {{reason}}"),
+            "Throttled now, by reason",
+            "Red while the firmware slows a board down. under_voltage: the power supply or its"
+            " cable is too weak. The other reasons: the board is too hot.",
+            Query(
+                'max_over_time(edgeddl_node_throttling{when="now", host=~"$node"}'
+                "[$__rate_interval])",
+                "{{host}} {{reason}}",
+            ),
             choices=YES_IS_BAD,
         ),
         states(
-            "Held back since it was started",
-            "Red if it has happened at least once since the board was started.",
+            "Throttled since boot, by reason",
+            "Red if it has happened at least once since the board booted.",
             Query(
                 'edgeddl_node_throttling{when="since_boot", host=~"$node"}', "{{host}} {{reason}}"
             ),
@@ -110,7 +114,7 @@ HARDWARE = Row(
             colours=TEMPERATURE_COLOURS,
         ),
         graph(
-            "Clock",
+            "Clock frequency",
             "At which processors run, and the highest they may.",
             "hertz",
             Query('edgeddl_node_clock_hertz{host=~"$node"}', "{{host}}"),
@@ -118,7 +122,7 @@ HARDWARE = Row(
             lowest=0,
         ),
         graph(
-            "Processor use",
+            "CPU utilisation",
             "Part of all cores' time that was not idle. Near 1 while training.",
             "percentunit",
             Query('edgeddl_node_cpu_utilization_ratio{host=~"$node"}', "{{host}}"),
@@ -126,7 +130,7 @@ HARDWARE = Row(
             highest=1,
         ),
         bars(
-            "Link",
+            "Link speed",
             "Line rate of each wired network card, in bytes. 125 MB/s is gigabit; 12.5 MB/s where"
             " gigabit is expected is a bad cable or switch.",
             "Bps",
@@ -135,7 +139,7 @@ HARDWARE = Row(
             colours=((None, "red"), (100e6, "green")),
         ),
         graph(
-            "Disk left",
+            "Free disk space",
             "Part of each file system that is free. Checkpoints fail when it is full.",
             "percentunit",
             Query(
@@ -148,8 +152,8 @@ HARDWARE = Row(
             colours=((None, "red"), (0.1, "yellow"), (0.2, "green")),
         ),
         graph(
-            "Energy",
-            "Power over the last minute, from each board's energy counter.",
+            "Power",
+            "Mean over the last minute, from each board's energy counter.",
             "watt",
             Query('host:edgeddl_node_energy_joules:rate1m{host=~"$node"}', "{{host}}"),
             lowest=0,

@@ -8,15 +8,15 @@ NOW = Row(
     "Now",
     (
         number(
-            "Done",
-            "Epochs behind the run over those it will have.",
+            "Progress",
+            "Completed epochs over planned epochs.",
             "percentunit",
             Query('max by (run) (edgeddl_epoch{run=~"$run"} / edgeddl_planned_epochs)', "{{run}}"),
             lowest=0,
             highest=1,
         ),
         number(
-            "Time left",
+            "Time remaining",
             "What the remaining steps will take at the pace so far, evaluations included.",
             "s",
             Query('max by (run) (edgeddl_remaining_seconds{run=~"$run"})', "{{run}}"),
@@ -47,8 +47,8 @@ NOW = Row(
             lowest=0,
         ),
         number(
-            "Unsaved",
-            "Training that would be lost now: time since the last checkpoint.",
+            "Time since last checkpoint",
+            "How much training would be lost if the power failed now.",
             "s",
             Query('edgeddl_checkpoint_age_seconds{run=~"$run"}', "{{run}}"),
             lowest=0,
@@ -104,14 +104,14 @@ COURSE = Row(
             colours=((None, "red"), (0.5, "yellow"), (0.8, "green")),
         ),
         graph(
-            "Time left",
+            "Time remaining",
             "A straight line down to zero when all goes well; it rises when the run slows down.",
             "s",
             Query('max by (run) (edgeddl_remaining_seconds{run=~"$run"})', "{{run}}"),
             lowest=0,
         ),
         graph(
-            "Duration of a step",
+            "Step time",
             "Mean and slowest steps (19 of 20 are faster), over all ranks.",
             "s",
             Query(
@@ -127,14 +127,14 @@ COURSE = Row(
             lowest=0,
         ),
         graph(
-            "Memory of ranks",
+            "Memory per rank",
             "What each rank's process has. A line that keeps rising will end the run.",
             "bytes",
             Query('edgeddl_resident_memory_bytes{run=~"$run"}', "rank {{rank}} {{host}}"),
             lowest=0,
         ),
         graph(
-            "Images of a step by rank",
+            "Images per step and rank",
             "Each rank's part of the global batch; --balance auto gives a slow board less.",
             "none",
             Query('edgeddl_batch_images{run=~"$run"}', "rank {{rank}} {{host}}"),

@@ -135,7 +135,9 @@ def test_a_file_that_is_no_inventory(
 
 def test_a_file_that_is_not_there(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(file)]) == 2
-    assert f"cannot read {file}: No such file" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"error: there is no inventory {file}\n" in said
+    assert f"cp {FOLDER / 'boards.example.yml'} {file}\n" in said
 
 
 def test_it_is_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

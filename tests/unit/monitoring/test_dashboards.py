@@ -106,6 +106,43 @@ def test_grafana_asks_nothing_when_it_reads_a_dashboard(path: Path) -> None:
         assert (f"${name}" in json.dumps(dashboard["panels"])) == (name in variables)
 
 
+@pytest.mark.parametrize(("where", "panel"), list(read_panels()), ids=lambda value: str(value)[:40])
+def test_threshold_steps_have_the_colours_of_choices(where: str, panel: dict[str, Any]) -> None:
+    """Grafana ignores the colours of mappings in state timelines."""
+    defaults = panel.get("fieldConfig", {}).get("defaults", {"mappings": []})
+    for value, choice in [one for map_ in defaults["mappings"] for one in map_["options"].items()]:
+        steps = defaults["thresholds"]["steps"]
+        reached = [step for step in steps if step["value"] is None or step["value"] <= int(value)]
+        assert reached[-1]["color"] == choice["color"], where
+
+
+def test_throttling_between_two_points_is_shown() -> None:
+    """A point is the last sample before it: a moment of throttling may lie between two points."""
+    shown = [asked for asked in of_panels() if 'edgeddl_node_throttling{when="now"' in asked.expr]
+    assert len(shown) == 2
+    for asked in shown:
+        assert re.search(r"max_over_time\(edgeddl_node_throttling\{[^}]*\}\[20s\]\)", asked.expr)
+        if asked.panel["type"] == "stat":
+            assert asked.panel["options"]["reduceOptions"]["calcs"] == ["max"]
+
+
+@pytest.mark.parametrize(("where", "panel"), list(read_panels()), ids=lambda value: str(value)[:40])
+def test_several_boards_can_be_told_apart(where: str, panel: dict[str, Any]) -> None:
+    """No areas over each other; no table below a graph, which has room for two rows."""
+    if panel["type"] == "timeseries":
+        drawing = panel["fieldConfig"]["defaults"]["custom"]
+        assert ("stacking" in drawing) == (drawing["fillOpacity"] > 0), where
+        legend = panel["options"]["legend"]
+        form = ("table", "right") if panel["gridPos"]["w"] >= 12 else ("list", "bottom")
+        assert legend["showLegend"] and (legend["displayMode"], legend["placement"]) == form, where
+
+
+def test_tables_show_labels_as_they_are() -> None:
+    """Grafana's unit "none" turns the text 1.0 into the number 1."""
+    tables = [panel for _, panel in read_panels() if panel["type"] == "table"]
+    assert {panel["fieldConfig"]["defaults"]["unit"] for panel in tables} == {"string"}
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_panels_fill_the_page_without_overlap(path: Path) -> None:
     taken: set[tuple[int, int]] = set()

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from cluster.monitoring import grafana, targets
-from cluster.monitoring.__main__ import main
-from cluster.monitoring.local import Monitoring
+from cluster.monitoring.__main__ import build_parser, main
+from cluster.monitoring.local import Monitoring, default_folder
 from tests.support import REPOSITORY, free_ports
 
 needs_prometheus = pytest.mark.skipif(
@@ -174,6 +174,14 @@ def test_without_prometheus_it_says_what_to_install(
     assert not command.folder.exists()
 
 
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_the_folder_may_stand_before_or_after_the_command(command: str) -> None:
+    parse = build_parser().parse_args
+    for words in (["--folder", "state", command], [command, "--folder", "state"]):
+        assert parse(words).folder == Path("state")
+    assert parse([command]).folder == default_folder()
+
+
 def test_a_wrong_inventory_is_found_before_anything_starts(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +214,8 @@ def test_grafana_is_told_where_prometheus_is_and_gets_a_password(
     assert sources[0]["url"] == f"http://127.0.0.1:{command.port}"
     providers = json.loads((folder / "dashboards/edgeddl.yml").read_text())["providers"]
     assert providers[0]["options"]["path"] == str(grafana.DASHBOARDS)
+    for kind in ("alerting", "notifiers", "plugins"):  # Grafana logs an error without them
+        assert (folder / kind).is_dir()
     password = password_file.read_text()
     pid = command.monitoring.services()[1].pid
     assert command("down") == 0

@@ -1,0 +1,52 @@
+"""Installs what tests need besides .venv: Debian's packages (as root), or PyTorch.
+
+scripts/test-tools calls it:  python scripts/test_tools.py packages|torch
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from rivals.torch_environment import TORCH_PYTHON, has_torch, install
+
+from cluster.emulate.debian_packages import install as install_packages
+from cluster.emulate.debian_packages import missing_packages
+from cluster.emulate.requirements import EMULATOR_PACKAGES, PACKAGES
+from cluster.errors import exit_code_of
+
+# program: the packages that bring it, and what they only recommend
+TEST_PACKAGES = {
+    **PACKAGES,
+    **EMULATOR_PACKAGES,
+    "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    "cc": "gcc libc6-dev",
+    "chromium": "chromium",
+    "hpcc": "hpcc libopenblas0-pthread",
+    "npm": "nodejs npm",
+    "prometheus": "prometheus",
+    "prometheus-node-exporter": "prometheus-node-exporter",
+    "shellcheck": "shellcheck",
+}
+
+
+def install_missing_packages() -> None:
+    if missing := missing_packages(TEST_PACKAGES):
+        install_packages(missing)
+    print("Debian's packages for tests are installed")
+
+
+def install_torch() -> None:
+    """Only the comparison with PyTorch needs it, so a failed download is no error."""
+    try:
+        if not has_torch(TORCH_PYTHON):
+            install()
+    except subprocess.CalledProcessError:
+        print("warning: PyTorch could not be installed; its tests are skipped", file=sys.stderr)
+    else:
+        print(f"PyTorch is in {TORCH_PYTHON.parent.parent.name}")
+
+
+if __name__ == "__main__":
+    steps = {"packages": install_missing_packages, "torch": install_torch}
+    sys.exit(exit_code_of(steps[sys.argv[1]]))
