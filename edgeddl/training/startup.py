@@ -20,7 +20,7 @@ from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
 from edgeddl.kernels.matrices import Products
 from edgeddl.log import logger
-from edgeddl.models import build_model
+from edgeddl.models import build_model, find_model
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
@@ -137,7 +137,10 @@ def _load(
     config: TrainConfig, ranks: int, peak: float
 ) -> tuple[Dataset, chainer.Chain, list[ParameterSpec], Schedule]:
     """What may fail on one rank alone: a missing file, an unknown model."""
+    # The cheap checks first: reading the data takes seconds, and it may not be there yet.
     check_balance(config.balance, ranks)
+    find_model(config.model)
+    schedule = _plan_schedule(config, peak)
     dataset = load_dataset(
         config.dataset,
         data_dir=data_folder(config.data_dir),
@@ -148,8 +151,12 @@ def _load(
     model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
     once = config.communicator == "bucketed"
     specs = observe_parameters(model, IMAGE_SHAPE, classes, once=once)
+    return dataset, model, specs, schedule
+
+
+def _plan_schedule(config: TrainConfig, peak: float) -> Schedule:
     warmup = config.warmup_epochs
-    schedule = plan_schedule(
+    return plan_schedule(
         config.schedule,
         start=config.lr,
         peak=peak,
@@ -158,7 +165,6 @@ def _load(
         step_at=config.step_at,
         step_factor=config.step_factor,
     )
-    return dataset, model, specs, schedule
 
 
 def _check_agreement(
