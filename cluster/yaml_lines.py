@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+try:
+    import yaml
+except ModuleNotFoundError:  # without an active environment; commands import this at their start
+    raise SystemExit(
+        "error: PyYAML is missing from this Python\n"
+        "hint: activate the environment: . .venv/bin/activate (made by ./scripts/setup)"
+    ) from None
 
 from cluster.errors import ClusterError, shown
 

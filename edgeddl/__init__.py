@@ -3,11 +3,24 @@
 Python imports this module whenever it starts (edgeddl.pth): it must cost next to nothing.
 """
 
+import sys
+
 from edgeddl.chainer_import import install
 
 __version__ = "0.1.0"
 
 install()
+
+
+def _is_command(words: list[str]) -> bool:
+    """Whether Python was started as `python -m edgeddl...`."""
+    return "-m" in words and words[words.index("-m") + 1].startswith("edgeddl")
+
+
+if _is_command(sys.orig_argv):
+    from edgeddl.environment import check_environment
+
+    check_environment()
 
 
 def __getattr__(name: str) -> object:

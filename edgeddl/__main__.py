@@ -1,4 +1,4 @@
-"""python -m edgeddl: this machine, data sets, benchmarks, reports. Training is edgeddl.train."""
+"""edgeddl, or python -m edgeddl: training, this machine, data sets, benchmarks, reports."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from edgeddl import hardware, log, machine
 from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
+from edgeddl.options import SuggestingParser
 from edgeddl.table import render_facts
 
 # Commands in modules of their own, which have `add_arguments` and `run`.
@@ -38,8 +39,10 @@ BENCHES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    log.configure()
     words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["train"]:  # which reads its own options, before NumPy is imported
+        return import_module("edgeddl.train").main(words[1:])
+    log.configure()
     options = build_parser(words).parse_args(words)
     try:
         return options.run(options) or 0
@@ -52,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """For these words of a command line: other commands than those in it are known by name only."""
-    parser = argparse.ArgumentParser(
-        prog="python -m edgeddl",
-        description="Training is started by: [mpirun -np N] python -m edgeddl.train",
+    parser = SuggestingParser(
+        prog="edgeddl", description="Without the command edgeddl: python -m edgeddl."
     )
     commands = parser.add_subparsers(required=True, metavar="command")
+    commands.add_parser("train", help="train a network: [mpirun -np N] edgeddl train")
     info = commands.add_parser("info", help="what this machine and this installation are")
     info.add_argument("--json", action="store_true", help="print JSON instead of a table")
     info.set_defaults(run=print_info)

@@ -29,12 +29,13 @@ def parse_train_options(arguments: Sequence[str]) -> TrainConfig:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m edgeddl.train",
-        usage="[mpirun -np N] python -m edgeddl.train [options]",
+        prog="edgeddl train",
+        usage="[mpirun -np N] edgeddl train [options]",
         description="Train a CNN, data-parallel over MPI ranks. Without mpirun: one rank.",
         epilog="examples:\n"
-        "  python -m edgeddl.train --dataset shapes --model resnet9 --epochs 3\n"
-        "  mpirun -np 4 python -m edgeddl.train --config cifar.toml --resume auto\n",
+        "  edgeddl train --dataset shapes --model resnet9 --epochs 3\n"
+        "  mpirun -np 4 edgeddl train --config cifar.toml --resume auto\n"
+        "python -m edgeddl.train does the same.\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
@@ -83,7 +84,9 @@ def _read_limited(path: Path) -> bytes:
 def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) -> tuple[str, Any]:
     option = known.get(key.replace("_", "-"))
     if option is None:
-        raise ConfigError(f"--config {path}: unknown key {key!r}", hint=_suggestion(key, known))
+        hint = suggestion(key.replace("_", "-"), known)
+        hint = hint or "keys are the long options without dashes in front"
+        raise ConfigError(f"--config {path}: unknown key {key!r}", hint=hint)
     argument = option.metadata["argument"]
     try:
         _check_kind(option.default, argument, value)
@@ -99,23 +102,29 @@ def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) ->
 
 
 def _check_kind(default: Any, argument: Mapping[str, Any], value: Any) -> None:
-    """TOML knows kinds, where a command line has only texts."""
-    if isinstance(default, bool) and not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    if isinstance(value, bool) and not isinstance(default, bool):
-        raise ValueError("not a switch")
-    is_text = isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json", "ADDRESS")
-    if is_text != isinstance(value, str):
-        raise ValueError("expected a text" if is_text else "not a text")
+    """TOML has types, where a command line has only text."""
+    expected, kinds = _expected_kind(default, argument)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        remedy = ", without quotes" if isinstance(value, str) else ""
+        raise ValueError(f"expected {expected}{remedy}")
 
 
-def _suggestion(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-    return (
-        f"did you mean {close[0]}?"
-        if close
-        else "keys are the long options without dashes in front"
-    )
+def _expected_kind(default: Any, argument: Mapping[str, Any]) -> tuple[str, Any]:
+    """What TOML should hold for an option: in words, and as Python types."""
+    if isinstance(default, bool):
+        return "true or false", bool
+    if isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json", "ADDRESS"):
+        return "a text in quotes", str
+    if isinstance(default, tuple):
+        return f"numbers in brackets, such as {list(default)}", list
+    return "a number", (int, float)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a wrong one is probably meant to be, as a question."""
+    by_word = {option.lstrip("-"): option for option in known}  # dashes make all options alike
+    close = difflib.get_close_matches(name.lstrip("-"), by_word, n=1)
+    return f"did you mean {by_word[close[0]]}?" if close else None
 
 
 def _group_names() -> list[str]:
@@ -151,8 +160,33 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-class _Parser(argparse.ArgumentParser):
+class SuggestingParser(argparse.ArgumentParser):
+    """Refuses an unknown option with the one that is spelt like it."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown)
+        return found, unknown
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """The words from the first unknown option on; a value after it is unknown only with it."""
+        flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        hints = (suggestion(flag, self._option_string_actions) for flag in flags)
+        hint = next(filter(None, hints), None)
+        self.complain(f"unrecognized arguments: {' '.join(unknown)}", hint)
+
+    def complain(self, message: str, hint: str | None) -> NoReturn:
+        self.error(f"{message}\n  hint: {hint}" if hint else message)
+
+
+class _Parser(SuggestingParser):
     """Raises ConfigError, because N ranks with one wrong option should complain once."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint="Try 'python -m edgeddl.train --help'")
+        self.complain(message, None)
+
+    def complain(self, message: str, hint: str | None) -> NoReturn:
+        raise ConfigError(message, hint=hint or "Try 'edgeddl train --help'")

@@ -37,7 +37,8 @@ EXAMPLES = """\
 examples:
   python -m cluster.emulate up --nodes 4
   python -m cluster.emulate up --nodes 4 --node pi-03:cpu=0.17 --node pi-04:rate=100
-  python -m cluster.emulate exec pi-01 -- mpirun -np 4 python -m edgeddl.train --dataset shapes
+  python -m cluster.emulate exec pi-01 -- mpirun -np 4 python -m edgeddl.train --dataset shapes \\
+      --stem imagenet --limit-train 4000 --epochs 4
   python -m cluster.emulate up --nodes 2 --kind machine --suite trixie
   python -m cluster.emulate kill pi-03
   python -m cluster.emulate down

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tqdm import tqdm
-
 import edgeddl
 from edgeddl.errors import DataError
 from edgeddl.log import logger
+from edgeddl.terminal import ProgressBar
 
 TIMEOUT_SECONDS = 30.0  # without a byte from the server
 _CHUNK_BYTES = 2**18
@@ -110,13 +109,13 @@ class Download:
 
     def _copy(self, response: http.client.HTTPResponse, *, progress: bool) -> None:
         size = self._size()
-        with tqdm(
+        with ProgressBar(
             desc=self._archive.name,
             total=self._archive.size,
             initial=size,
             unit="B",
             unit_scale=True,
-            disable=None if progress else True,  # None: where there is no terminal
+            disable=not progress,
         ) as bar:
             while size <= self._archive.size:
                 with self._naming_server_errors():

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from edgeddl.config import state_folder
 from edgeddl.errors import ConfigError, LinpackError
 from edgeddl.linpack.hpcc import Start, run_hpcc
@@ -32,6 +30,7 @@ from edgeddl.linpack.verdict import (
     judge_result,
 )
 from edgeddl.log import logger
+from edgeddl.terminal import ProgressBar
 
 # A node that falls silent is given up after 45 s; it would be waited for for ever.
 SSH = (
@@ -118,7 +117,7 @@ def measure_alone(hosts: Sequence[str], arguments: Sequence[str]) -> list[NodeOu
     logger.info("each node alone: %s", ", ".join(hosts))
     with (
         ThreadPoolExecutor(len(hosts)) as pool,
-        tqdm(total=len(hosts), desc="each node alone", disable=None, leave=False) as bar,
+        ProgressBar(total=len(hosts), desc="each node alone", leave=False) as bar,
     ):
 
         def measure(host: str) -> NodeOutcome:

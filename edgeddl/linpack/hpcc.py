@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from edgeddl import machine
 from edgeddl.errors import LinpackError
 from edgeddl.linpack.blas import Blas
@@ -24,6 +22,7 @@ from edgeddl.linpack.hpcc_input import HpccPlan, render_input
 from edgeddl.linpack.hpcc_output import SECTIONS, HpccResult, count_sections, parse_output
 from edgeddl.linpack.process import check_end, running
 from edgeddl.linpack.watch import Watch
+from edgeddl.terminal import ProgressBar
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 PROGRAMS = ("mpirun.openmpi", "hpcc")
@@ -68,7 +67,7 @@ def _run(
     command: Sequence[str], start: Start, folder: Path, title: str, timeout_seconds: float | None
 ) -> Watch:
     output = folder / "hpccoutf.txt"
-    bar = tqdm(total=len(SECTIONS), desc=title, unit="test", disable=None, leave=False)
+    bar = ProgressBar(total=len(SECTIONS), desc=title, unit="test", leave=False)
 
     def show() -> None:
         text = output.read_text(errors="replace") if output.exists() else ""

@@ -10,14 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
 from edgeddl import machine
 from edgeddl.linpack.figures import NodeFigures
 from edgeddl.linpack.problem import LARGEST_RESIDUAL, count_flops
 from edgeddl.linpack.process import check_end, running
 from edgeddl.linpack.watch import Watch
 from edgeddl.log import logger
+from edgeddl.terminal import ProgressBar
 
 # The system and LAPACK's copy of it, which becomes its factors.
 MATRICES = 2
@@ -38,8 +37,8 @@ class EstimatedBar:
         self._gflops = 0.0
         self._done = 0
         self._since = time.perf_counter()
-        self._bar = tqdm(
-            total=100, desc=f"N = {task.n:,}, estimated", disable=None, leave=False,
+        self._bar = ProgressBar(
+            total=100, desc=f"N = {task.n:,}, estimated", leave=False,
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
         )  # fmt: skip
         self._repeats = task.repeats

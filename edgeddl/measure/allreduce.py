@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
@@ -20,6 +19,7 @@ from edgeddl.comm.connect import connect
 from edgeddl.comm.model import LinkModel, Timing, bus_bandwidth, fit_link
 from edgeddl.errors import CommunicationError, ConfigError
 from edgeddl.table import render_table
+from edgeddl.terminal import ProgressBar
 
 # The first says what a turn takes, the last are ResNet-18's gradients.
 DEFAULT_SIZES = "4K,64K,1M,4M,16M,44695848"
@@ -36,7 +36,7 @@ class Row:
     fastest_seconds: float
     processor_seconds: float
     bus_bytes_per_second: float
-    line_rate_share: float
+    line_rate_share: float | None  # None within one host: nothing goes over a link
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, communicator: Communicator) -> int:
     sizes, algorithms = together(communicator, lambda: _check(options, communicator.size))
     cases = [(size, algorithm) for size in sizes for algorithm in algorithms]
-    shown = tqdm(cases, "all-reduce", disable=communicator.rank != 0, leave=False)
-    rows = [_measure(communicator, *case, options) for case in shown]
+    shown = ProgressBar(cases, "all-reduce", disable=communicator.rank != 0, leave=False)
+    rows = [_measure(communicator, size, algorithm, options) for size, algorithm in shown]
     if communicator.rank == 0:
         _report(communicator, rows, options)
     communicator.close()
@@ -111,6 +111,7 @@ def _measure(
     slowest = by_rank[:, :, 0].max(axis=0)
     seconds = float(np.median(slowest))
     bandwidth = bus_bandwidth(size, communicator.size, seconds)
+    line_rate = options.link_mbit * 1e6 / 8
     return Row(
         size_bytes=size,
         algorithm=algorithm,
@@ -118,7 +119,7 @@ def _measure(
         fastest_seconds=float(slowest.min()),
         processor_seconds=float(np.median(by_rank[:, :, 1].mean(axis=0))),
         bus_bytes_per_second=bandwidth,
-        line_rate_share=bandwidth / (options.link_mbit * 1e6 / 8),
+        line_rate_share=bandwidth / line_rate if communicator.medium == "network" else None,
     )
 
 
@@ -144,19 +145,21 @@ def calibrate(rows: Sequence[Row], ranks: int) -> LinkModel | None:
 
 
 def render_rows(rows: Sequence[Row]) -> str:
-    headings = ("size", "algorithm", "time", "fastest", "processor", "bus MB/s", "of line rate")
+    headings = ["size", "algorithm", "time", "fastest", "processor", "bus MB/s"]
     cells = [
-        (
+        [
             _size_text(row.size_bytes),
             row.algorithm,
             f"{row.seconds * 1e3:.2f} ms",
             f"{row.fastest_seconds * 1e3:.2f} ms",
             f"{row.processor_seconds * 1e3:.2f} ms",
             f"{row.bus_bytes_per_second / 1e6:.1f}",
-            f"{row.line_rate_share:.1%}",
-        )
+            *([] if row.line_rate_share is None else [f"{row.line_rate_share:.1%}"]),
+        ]
         for row in rows
     ]
+    if any(row.line_rate_share is not None for row in rows):
+        headings.append("of line rate")
     return render_table(headings, cells)
 
 

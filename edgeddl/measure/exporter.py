@@ -21,13 +21,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tqdm import tqdm
-
 from edgeddl.atomic_file import check_output_path, write_json
 from edgeddl.errors import ConfigError, EdgeddlError
 from edgeddl.metrics import names
 from edgeddl.metrics.listening import listen
 from edgeddl.table import render_table
+from edgeddl.terminal import ProgressBar
 
 RATES = (0, 1, 20)  # scrapes a second
 TRAINING = (
@@ -66,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
         check_output_path("--json", options.json)
     with _training(options) as run:
         run.wait_for_steps(5)  # the first ones pay for what is done once
-        turns = [rate for _ in range(options.rounds) for rate in RATES]
-        blocks = [run.measure(rate, options.seconds) for rate in tqdm(turns, "turns", leave=False)]
+        turns = ProgressBar([*RATES] * options.rounds, "turns", leave=False)
+        blocks = [run.measure(rate, options.seconds) for rate in turns]
     print(render(blocks))
     if options.json:
         write_json(options.json, [asdict(block) for block in blocks])

@@ -17,7 +17,7 @@ from edgeddl.models.macs import count_macs
 from edgeddl.models.resnet9 import ResNet9
 from edgeddl.models.resnet18 import ResNet18
 
-__all__ = ["MODELS", "build_model", "count_macs", "is_frozen"]
+__all__ = ["MODELS", "build_model", "count_macs", "find_model", "is_frozen"]
 
 # By name: called with the number of classes, the name of the stem and a random generator.
 MODELS: dict[str, Callable[[int, str, np.random.Generator], Any]] = {
@@ -31,17 +31,24 @@ def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int 
 
     A user's own callable is called with `classes` only, and sees to its seed itself.
     """
+    make = find_model(name)
     if ":" in name:
-        return _build_own(name, classes)
+        return _build_own(name, make, classes)
+    return make(classes, stem, np.random.default_rng(seed))
+
+
+def find_model(name: str) -> Callable[..., Any]:
+    """What builds the model of this name; a ConfigError if there is none."""
+    if ":" in name:
+        return _find_own(name)
     if name not in MODELS:
         close = difflib.get_close_matches(name, MODELS, n=1)
         hint = f"did you mean {close[0]}?" if close else 'your own: "package.module:callable"'
         raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {name!r}", hint=hint)
-    return MODELS[name](classes, stem, np.random.default_rng(seed))
+    return MODELS[name]
 
 
-def _build_own(name: str, classes: int) -> Any:
-    make = _find(name)
+def _build_own(name: str, make: Callable[..., Any], classes: int) -> Any:
     try:
         inspect.signature(make).bind(classes=classes)
     except TypeError as error:
@@ -53,7 +60,7 @@ def _build_own(name: str, classes: int) -> Any:
     return model
 
 
-def _find(name: str) -> Callable[..., Any]:
+def _find_own(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), attribute]):
         raise ConfigError(f'model must be "package.module:callable", not {name!r}')

@@ -44,6 +44,8 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "lines.linewidth": 1.4,
 }
+# Autoscaling leaves 5 % of the data's range, which is nothing above lines that are flat.
+HEADROOM = 1.05
 # More than this many, and the names in a legend hide the plot.
 MOST_NAMES = 8
 
@@ -125,7 +127,7 @@ def plot_ranks(
 def begin_at_zero(first: Any, label: str) -> None:
     """The axis that all runs share; when all are drawn, because its upper end is fixed then."""
     first.set_ylabel(label)
-    first.set_ylim(bottom=0)
+    first.set_ylim(bottom=0, top=first.get_ylim()[1] * HEADROOM)
 
 
 def plot_line(ax: Any, points: Sequence[tuple[float, float | None]], **style: Any) -> None:

@@ -27,15 +27,16 @@ from edgeddl.report.drawing import (
 from edgeddl.report.results import (
     efficiency,
     losses,
+    results,
     slowed,
     throughput,
-    throughput_alone,
 )
 from edgeddl.report.run import PHASES, Run, Steps
 
 if TYPE_CHECKING:  # drawing says what to do where it is missing
     from matplotlib.figure import Figure
 
+# As on the live page (edgeddl/metrics/live.html)
 PHASE_COLOURS = {
     "data": "#66ccee",
     "forward": "#4477aa",
@@ -45,8 +46,12 @@ PHASE_COLOURS = {
     "other": "#999999",
 }
 PHASE_NAMES = {"allreduce_wait": "waiting"}
-# Of a long run every so-manieth: more than a plot has pixels makes the page slow.
+# Long runs are subsampled: more points than a plot has pixels make the page slow.
 MOST_LOSSES = 2000
+# With room for a line, or a marker, at 100 %
+PERCENT_LIMITS = (0, 105)
+# A loss this many times the first one asks for a logarithmic axis.
+DIVERGED_TIMES = 20
 
 
 @dataclass(frozen=True)
@@ -104,11 +109,19 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
         rates = [steps.learning_rate for steps in run.steps]
         rate.plot([steps.step for steps in run.steps], rates, color=colour)
     name_lines(loss, len(runs))
-    accuracy.set_ylim(0, 100)
+    accuracy.set_ylim(*PERCENT_LIMITS)
+    if any(_has_diverged(run) for run in runs):
+        loss.set_yscale("log")
     for ax, title in ((loss, "loss"), (accuracy, "accuracy, %"), (rate, "learning rate")):
         ax.set_title(title)
         ax.set_xlabel("step")
     return figure
+
+
+def _has_diverged(run: Run) -> bool:
+    """Whether a linear axis would show the largest losses only."""
+    values = [value for _, value in losses(run)]
+    return bool(values) and max(values) > DIVERGED_TIMES * max(values[0], 1.0)
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
@@ -232,7 +245,7 @@ def _draw_scaling(runs: Sequence[Run]) -> Figure | None:
         ]
         plot_line(over_time, points, color=colour_of(index), label=run.name)
         prepare_time(over_time, run, unit)
-    over_time.set_ylim(0, 105)
+    over_time.set_ylim(*PERCENT_LIMITS)
     over_time.set_title("efficiency, %")
     name_lines(over_time, len(shown))
     _draw_speeds(speeds, shown)
@@ -242,11 +255,12 @@ def _draw_scaling(runs: Sequence[Run]) -> Figure | None:
 def _draw_speeds(ax: Any, runs: Sequence[Run]) -> None:
     """Bars of what all ranks did together, before what they would do without waiting."""
     positions = range(len(runs))
-    alone = [throughput_alone(run.measured) or 0.0 for run in runs]
-    reached = [throughput(run.measured) or 0.0 for run in runs]
+    reached = [results(run)["images_per_second"] or 0.0 for run in runs]
+    efficiencies = [results(run)["scaling_efficiency"] for run in runs]
+    alone = [speed / (part or 1.0) for speed, part in zip(reached, efficiencies, strict=True)]
     ax.barh(positions, alone, color=COLOURS[-1], alpha=0.45, height=0.75, label="without waiting")
     bars = ax.barh(positions, reached, color=COLOURS[0], height=0.45, label="together")
-    ax.bar_label(bars, fmt="%.0f", padding=3)
+    ax.bar_label(bars, fmt="%.1f", padding=3)
     names = [f"{run.name}\n{len(run.ranks)} rank{'s'[: len(run.ranks) != 1]}" for run in runs]
     ax.set_yticks(positions, names)
     ax.set_ylim(len(runs) - 0.4, -0.9)

@@ -48,10 +48,10 @@ def results(run: Run) -> Json:
         "last_loss": known[-1] if known else None,
         "accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": max(accuracies, default=None),
-        "images_per_second": throughput(run.measured),
-        "scaling_efficiency": efficiency(run.measured),
+        "images_per_second": _figure(run, "images_per_second", throughput),
+        "scaling_efficiency": _figure(run, "scaling_efficiency", efficiency),
         "wait_share": _wait_share(run.measured),
-        "memory_bytes": _most(run, "memory_bytes"),
+        "memory_bytes": _peak_memory(run),
         "temperature_celsius": _most(run, "temperature_celsius"),
         "slowed": _was_slowed(run),
     }
@@ -62,12 +62,28 @@ def _final_accuracy(run: Run) -> float | None:
     return run.end["final_accuracy"] if run.end else None
 
 
+def _figure(run: Run, name: str, of_steps: Callable[[Sequence[Steps]], float | None]) -> Any:
+    """As the run's summary has it; of a run without one, from the steps recorded so far."""
+    return (run.end and run.end[name]) or of_steps(run.measured)
+
+
+def _peak_memory(run: Run) -> float | None:
+    """Of the largest rank: its peak where the summary tells it, else the most that was seen."""
+    peaks = [rank["peak_memory_bytes"] for rank in run.end["ranks"]] if run.end else []
+    known = [peak for peak in peaks if peak is not None]
+    return max(known) if known else _most(run, "memory_bytes")
+
+
 def rank_results(run: Run) -> list[Json]:
-    """Means of each rank over the run."""
-    return [
+    """Means of each rank over the run; throughput as in the summary, where there is one."""
+    found = [
         _rank_result([steps.ranks[rank] for steps in run.measured])
         for rank in range(len(run.ranks))
     ]
+    ends = run.end["ranks"] if run.end and len(run.end["ranks"]) == len(found) else []
+    for rank, end in zip(found, ends, strict=False):
+        rank |= {name: value for name, value in end.items() if value}
+    return found
 
 
 def _rank_result(parts: Sequence[Json]) -> Json:
@@ -151,14 +167,14 @@ def _iso(moment: float) -> str:
 Format = Callable[[Any], str]
 RESULTS: tuple[tuple[str, str, Format], ...] = (
     ("steps", "steps", lambda value: f"{value:,}"),
-    ("last_loss", "last loss", lambda value: f"{value:.4f}"),
+    ("last_loss", "last loss", lambda value: f"{value:.4f}" if value < 1e4 else f"{value:.3g}"),
     ("accuracy", "accuracy", lambda value: f"{value:.2%}"),
     ("best_accuracy", "best accuracy", lambda value: f"{value:.2%}"),
     ("seconds", "time", lambda value: describe_seconds(value)),
     ("images_per_second", "images/s", lambda value: f"{value:.1f}"),
     ("scaling_efficiency", "efficiency", lambda value: f"{value:.1%}"),
     ("wait_share", "waiting", lambda value: f"{value:.1%}"),
-    ("memory_bytes", "memory of a rank", lambda value: f"{value / 2**20:.0f} MiB"),
+    ("memory_bytes", "peak memory of a rank", lambda value: f"{value / 2**20:.0f} MiB"),
     ("temperature_celsius", "hottest", lambda value: f"{value:.0f} °C"),
     ("slowed", "throttled", lambda value: "yes" if value else "no"),
 )

@@ -22,6 +22,9 @@ Json = dict[str, Any]
 LARGEST, END_OF_TIME = 1e18, 1e11
 PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
 NUMBERS = ("seconds", *PHASES, "images")
+# Of the summary, by which a run's end tells how it was
+END_FIGURES = ("images_per_second", "scaling_efficiency")
+END_RANK_FIGURES = ("images_per_second", "peak_memory_bytes")
 VITALS = ("memory_bytes", "temperature_celsius", "clock_hertz", "throttling")
 
 
@@ -232,7 +235,18 @@ def _take_epoch(run: Run, event: Json) -> None:
 def _take_end(run: Run, event: Json) -> None:
     accuracy = _number_or_none(event.get("final_accuracy"))
     error = None if event.get("error") is None else str(event["error"])
-    run.end = {"outcome": str(event["outcome"]), "final_accuracy": accuracy, "error": error}
+    figures = {name: _number_or_none(event.get(name)) for name in END_FIGURES}
+    ranks = [
+        {name: _number_or_none(rank.get(name)) for name in END_RANK_FIGURES}
+        for rank in event.get("ranks", [])
+    ]
+    run.end = {
+        "outcome": str(event["outcome"]),
+        "final_accuracy": accuracy,
+        "error": error,
+        "ranks": ranks,
+        **figures,
+    }
 
 
 _TAKE: dict[str, Callable[[Run, Json], None]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import edgeddl
 from edgeddl import kernels
@@ -19,6 +20,8 @@ def render_banner(
     ranks: list[tuple[str, str, int]],
     forecast: Forecast | None = None,
     linpack: Sequence[tuple[str, str]] = (),
+    *,
+    remaining_seconds: float | None = None,
 ) -> str:
     """Who computes what, on which data.
 
@@ -36,6 +39,7 @@ def render_banner(
         ("communication", _communication(run)),
         *([("link", _link(forecast))] if forecast else []),
         ("run", _position(run)),
+        *([("ETA", _eta(remaining_seconds))] if remaining_seconds else []),
     ]
     return f"edgeddl {edgeddl.__version__}\n{render_facts(facts)}"
 
@@ -115,6 +119,21 @@ def _link(forecast: Forecast) -> str:
         f" {forecast.allreduce}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"
         f" {forecast.share:.0%} of computing's {forecast.compute_seconds:.2f} s"
     )
+
+
+def _eta(seconds: float) -> str:
+    end = datetime.now() + timedelta(seconds=seconds)
+    day = "" if end.date() == datetime.now().date() else "%Y-%m-%d "
+    return f"about {_rounded(seconds)}, until {end.strftime(f'{day}%H:%M')}"
+
+
+def _rounded(seconds: float) -> str:
+    """In two digits or so: it is an estimate."""
+    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 1.5 * unit:
+            count = seconds / unit
+            return f"{count:.1f} {name}s" if count < 10 else f"{count:.0f} {name}s"
+    return f"{max(seconds, 1):.0f} seconds"
 
 
 def _position(run: PreparedRun) -> str:

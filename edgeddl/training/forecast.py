@@ -18,6 +18,8 @@ from edgeddl.training.statistics import RunningStatistics
 
 # Enough for kernels to run at their speed, and over in a second or two on a board.
 IMAGES = 8
+# Of computing a step: backward has the gradients of inputs and of parameters, forward one product.
+BACKWARD_PART = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,20 @@ class Forecast:
     """The links as measured, and the seconds of a step for communication and for computing.
 
     allreduce: by which algorithm, as people read it
+    hidden_part: of computing, the part during which gradients travel
     """
 
     link: LinkModel
     allreduce: str
     allreduce_seconds: float
     compute_seconds: float
+    hidden_part: float
+
+    @property
+    def step_seconds(self) -> float:
+        """Computing, and what of the all-reduces it does not hide."""
+        hidden = self.hidden_part * self.compute_seconds
+        return self.compute_seconds + max(self.allreduce_seconds - hidden, 0.0)
 
     @property
     def share(self) -> float:
@@ -61,7 +71,7 @@ def _ring_from(run: PreparedRun) -> RingFrom:
 
 def measure_computing(run: PreparedRun) -> list[float]:
     """Collective: what an image takes, by rank; nothing where ranks are not processes."""
-    if run.communicator.medium not in ("memory", "network"):
+    if run.communicator.medium == "threads" or run.total_steps == run.state.step:
         return []
     return run.communicator.allgather(_image_seconds(run))
 
@@ -77,7 +87,7 @@ def make_forecast(
     run: PreparedRun, allreduce: Choice, image_seconds: list[float]
 ) -> Forecast | None:
     """Collective, after all that is chosen by measuring; None where there are no links."""
-    if not image_seconds:
+    if not image_seconds or run.communicator.size == 1:
         return None
     link = measure_link(run.communicator, allreduce)
     return Forecast(
@@ -85,7 +95,27 @@ def make_forecast(
         str(allreduce),
         allreduce_seconds=_allreduce_seconds(run, link),
         compute_seconds=max(_step_seconds(run, image_seconds)),
+        hidden_part=BACKWARD_PART if _overlaps(run) else 0.0,
     )
+
+
+def remaining_seconds(
+    run: PreparedRun, image_seconds: list[float], forecast: Forecast | None
+) -> float | None:
+    """About how long the run will take: its steps and its evaluations; None if not measured."""
+    if not image_seconds:
+        return None
+    compute = max(_step_seconds(run, image_seconds))
+    step = forecast.step_seconds if forecast else compute
+    left = run.total_steps - run.state.step
+    evaluations = max(left / run.steps_per_epoch / run.config.eval_every, 1.0)
+    test_steps = len(run.dataset.test) / run.global_batch
+    return left * step + evaluations * test_steps * compute * (1 - BACKWARD_PART)
+
+
+def _overlaps(run: PreparedRun) -> bool:
+    """Whether gradients travel while others are computed."""
+    return run.config.communicator == "bucketed" and run.config.local_steps == 1
 
 
 def _step_seconds(run: PreparedRun, image_seconds: list[float]) -> list[float]:

@@ -67,8 +67,12 @@ class RecentSteps:
 
     @property
     def slowest_rank(self) -> int:
-        """The rank the others wait for."""
-        return int(self._busy.argmax())
+        """The rank the others wait for: the one that waits least.
+
+        Not the one with the longest busy time: what a rank does between two steps, such as rank 0
+        writing files, is in no step's time, but the others wait for it.
+        """
+        return int((self._of("allreduce_wait") / self._of("seconds")).argmin())
 
     @property
     def _busy(self) -> np.ndarray:

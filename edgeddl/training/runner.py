@@ -38,6 +38,7 @@ from edgeddl.training.forecast import (
     choose_allreduce,
     make_forecast,
     measure_computing,
+    remaining_seconds,
     share_by_speed,
 )
 from edgeddl.training.late_update import LateUpdate
@@ -76,7 +77,8 @@ def run_training(
         allreduce, image_seconds = choose_allreduce(run), measure_computing(run)
         share_by_speed(run, image_seconds)
         forecast = make_forecast(run, allreduce, image_seconds)
-        banner = render_banner(run, ranks, forecast, linpack)
+        eta = remaining_seconds(run, image_seconds, forecast)
+        banner = render_banner(run, ranks, forecast, linpack, remaining_seconds=eta)
         log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
         if run.folder is not None:
             log.say(banner)

@@ -21,7 +21,7 @@ from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
 from edgeddl.kernels.matrices import Products
 from edgeddl.log import logger
-from edgeddl.models import build_model
+from edgeddl.models import build_model, find_model
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
@@ -139,7 +139,10 @@ def _load(
     config: TrainConfig, ranks: int, peak: float
 ) -> tuple[Dataset, chainer.Chain, list[ParameterSpec], Schedule]:
     """What may fail on one rank alone: a missing file, an unknown model."""
+    # The cheap checks first: reading the data takes seconds, and it may not be there yet.
     check_balance(config.balance, ranks)
+    find_model(config.model)
+    schedule = _plan_schedule(config, peak)
     dataset = load_dataset(
         config.dataset,
         data_dir=data_folder(config.data_dir),
@@ -149,8 +152,12 @@ def _load(
     classes = len(dataset.classes)
     model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
     specs = observe_parameters(model, IMAGE_SHAPE, classes)
+    return dataset, model, specs, schedule
+
+
+def _plan_schedule(config: TrainConfig, peak: float) -> Schedule:
     warmup = config.warmup_epochs
-    schedule = plan_schedule(
+    return plan_schedule(
         config.schedule,
         start=config.lr,
         peak=peak,
@@ -159,7 +166,6 @@ def _load(
         step_at=config.step_at,
         step_factor=config.step_factor,
     )
-    return dataset, model, specs, schedule
 
 
 def _check_agreement(config: TrainConfig, communicator: Communicator, dataset: Dataset) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tqdm import tqdm
+from edgeddl.terminal import ProgressBar
 
 
 class Progress:
@@ -12,7 +12,7 @@ class Progress:
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
-        self._bar = tqdm(
+        self._bar = ProgressBar(
             total=turns, bar_format="{n_fmt}/{total_fmt} |{bar:20}| [{elapsed}<{remaining}] {desc}"
         )
         self._measurement = ""
@@ -35,7 +35,7 @@ class Progress:
         for line in lines:
             if line not in self._said:
                 self._said.add(line)
-                tqdm.write(line)
+                self._bar.write(line)
 
     def close(self) -> None:
         self._bar.set_description_str("")

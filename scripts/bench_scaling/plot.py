@@ -10,11 +10,16 @@ from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH
 from bench_scaling.rows import Row
 from edgeddl.table import counted
 
-COLOURS = {EDGEDDL: "C0", TORCH: "C1", CHAINERMN: "C7"}
-# edgeddl's kinds of compression and balance share its colour
-STYLES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^")  # the next one when styles begin again
-HEIGHT, WIDTH = 3.2, 4.2  # inches, of a panel
+# A system's series have shades of its colour, from dark to light, and markers of their own.
+COLOURS = {
+    EDGEDDL: ("#08306b", "#1f77b4", "#17a2b8", "#6a51a3", "#41ab5d", "#c51b8a"),
+    TORCH: ("#d95f02", "#fdae6b"),
+    CHAINERMN: ("#525252", "#a6a6a6"),
+}
+MARKERS = ("o", "s", "^", "D", "v", "P")
+APART = "--"  # nodes that do not train together: a bound, not a way to train
+HEIGHT, WIDTH = 3.4, 5.4  # inches, of a panel with its labels
+LABEL_DISTANCE = 0.065  # of a panel's height, between the labels of two lines
 
 
 def plot_stem(rows: Sequence[Row], path: Path) -> None:
@@ -33,11 +38,6 @@ def plot_stem(rows: Sequence[Row], path: Path) -> None:
         speed.set_title(f"batch {batch} a node")
     panels[0][0].set_ylabel("images a second")
     panels[1][0].set_ylabel("efficiency")
-    fullest = max(panels[0], key=lambda panel: len(panel.lines))  # has all systems
-    room = min(2 * len(batches), 4)  # for entries side by side
-    figure.legend(
-        *fullest.get_legend_handles_labels(), loc="outside lower center", ncols=room, fontsize=9
-    )
     figure.suptitle(f"Training ResNet-18, {rows[0].case.stem} stem")
     figure.savefig(path, dpi=130)
 
@@ -47,7 +47,6 @@ def _draw_speed(panel: Any, rows: Sequence[Row]) -> None:
         nodes = [row.case.nodes for row in of_system]
         panel.plot(nodes, [row.images_per_second for row in of_system], **_style(label, rows))
     _finish(panel, rows)
-    panel.set_ylim(bottom=0)
 
 
 def _draw_efficiency(panel: Any, rows: Sequence[Row]) -> None:
@@ -55,10 +54,9 @@ def _draw_efficiency(panel: Any, rows: Sequence[Row]) -> None:
         known = [row for row in of_system if row.efficiency is not None]
         nodes = [row.case.nodes for row in known]
         panel.plot(nodes, [100 * (row.efficiency or 0) for row in known], **_style(label, rows))
+    _finish(panel, rows)
     panel.axhline(100, color="black", linewidth=0.8)
     panel.yaxis.set_major_formatter("{x:.0f} %")
-    _finish(panel, rows)
-    panel.set_ylim(bottom=0)
 
 
 def _draw_split(panel: Any, rows: Sequence[Row]) -> None:
@@ -67,7 +65,7 @@ def _draw_split(panel: Any, rows: Sequence[Row]) -> None:
     shown = [row for row in rows if row.case.nodes == most]
     labels = [row.case.label for row in shown]
     computing = [row.compute_seconds for row in shown]
-    colours = [COLOURS[row.case.system] for row in shown]
+    colours = [_style(row.case.label, rows)["color"] for row in shown]
     panel.barh(labels, computing, color=colours)
     panel.barh(
         labels, [row.wait_seconds for row in shown], left=computing, color=colours, alpha=0.35
@@ -96,12 +94,52 @@ def _by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _style(label: str, rows: Sequence[Row]) -> dict[str, Any]:
     system = label.split()[0]
     kin = [name for name in _by_label(rows) if name.split()[0] == system]
-    turn, place = divmod(kin.index(label), len(STYLES))
-    look = {"linestyle": STYLES[place], "marker": MARKERS[turn % len(MARKERS)]}
-    return {"label": label, "color": COLOURS[system], **look}
+    place, colours = kin.index(label), COLOURS[system]
+    return {
+        "label": label,
+        "color": colours[place % len(colours)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": APART if label.endswith(" apart") else "-",
+    }
 
 
 def _finish(panel: Any, rows: Sequence[Row]) -> None:
     panel.set_xticks(sorted({row.case.nodes for row in rows}))
     panel.set_xlabel("nodes")
     panel.grid(alpha=0.3)
+    panel.set_ylim(bottom=0)
+    _label_lines(panel)
+
+
+def _label_lines(panel: Any) -> None:
+    """Each line's name at its right end, in its colour, moved apart where ends are close."""
+    lines = sorted(
+        (line for line in panel.lines if len(line.get_ydata())),
+        key=lambda line: line.get_ydata()[-1],
+    )
+    top = panel.get_ylim()[1]
+    heights = spread([line.get_ydata()[-1] / top for line in lines], LABEL_DISTANCE)
+    for line, height in zip(lines, heights, strict=True):
+        panel.annotate(
+            line.get_label(),
+            xy=(line.get_xdata()[-1], line.get_ydata()[-1]),
+            xytext=(1.04, height),
+            textcoords="axes fraction",
+            color=line.get_color(),
+            fontsize=8,
+            verticalalignment="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.6},
+        )
+
+
+def spread(heights: Sequence[float], distance: float) -> list[float]:
+    """Ascending heights from 0 to 1, moved as little as it takes to be so far apart."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + distance if placed else 0.0))
+    ceiling = 1.0
+    for index in reversed(range(len(placed))):
+        placed[index] = min(placed[index], ceiling)
+        ceiling = placed[index] - distance
+    return placed

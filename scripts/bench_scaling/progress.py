@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tqdm import tqdm
+from edgeddl.terminal import ProgressBar
 
 
 class Progress:
@@ -10,7 +10,7 @@ class Progress:
 
     def __init__(self, runs: int) -> None:
         self._runs, self._done, self._done_seconds = runs, 0, 0.0
-        self._bar = tqdm(
+        self._bar = ProgressBar(
             total=1.0,
             smoothing=0,  # the mean so far: how far estimates are off does not change much
             bar_format="|{bar:20}| [{elapsed}<{remaining}] {desc}",
@@ -28,7 +28,7 @@ class Progress:
         self._bar.update(expected_seconds)
 
     def say(self, text: str) -> None:
-        tqdm.write(text)
+        self._bar.write(text)
 
     def close(self) -> None:
         self._bar.set_description_str(f"{self._done} of {self._runs} runs made")

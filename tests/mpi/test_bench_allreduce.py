@@ -23,7 +23,8 @@ def test_a_table_and_its_figures(
     figures = tmp_path / "figures.json"
     done = mpirun(3, *BENCH, "--sizes", "64K,1M", "--repeats", "2", "--json", figures)
     assert done.returncode == 0, done.stderr
-    assert "of line rate" in done.stdout
+    assert "bus MB/s" in done.stdout and "of line rate" not in done.stdout  # one host has no link
+    assert "\r" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
     assert "predicted" in done.stdout
     content = json.loads(figures.read_text())
     assert content["ranks"] == 3
@@ -31,8 +32,7 @@ def test_a_table_and_its_figures(
     assert cases == [(size, name) for size in (65536, 1048576) for name in ALGORITHMS]
     for row in content["rows"]:
         assert 0 < row["fastest_seconds"] <= row["seconds"]
-        share = row["bus_bytes_per_second"] * 8 / (content["link_mbit"] * 1e6)
-        assert row["line_rate_share"] == pytest.approx(share)
+        assert row["bus_bytes_per_second"] > 0 and row["line_rate_share"] is None
 
 
 @pytest.mark.parametrize(

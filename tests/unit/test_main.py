@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeddl.__main__ import main
+from tests.support import REPOSITORY
 
 
 def test_info_as_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,10 +48,90 @@ def test_the_environment_says_where_data_is(
     assert "from-environment" in capsys.readouterr().err
 
 
+def test_an_unknown_model_is_reported_before_missing_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", "--model", "resnet81", "--data-dir", str(tmp_path / "absent")]
+    assert main([*arguments, "--run-dir", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean resnet18?" in said and "absent" not in said
+
+
 def test_no_command_is_an_error() -> None:
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["report", "runs/x", "--ouput", "y"], "did you mean --output?"),
+        (["info", "--jsn"], "did you mean --json?"),
+        (["bench", "allreduce", "--szies", "4K"], "did you mean --sizes?"),
+    ],
+)
+def test_a_misspelt_option_of_a_command(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+COMMANDS = (
+    [str(Path(sys.executable).parent / "edgeddl")],
+    [sys.executable, "-m", "edgeddl"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=("edgeddl", "python -m edgeddl"))
+def test_the_command_trains_and_reports(command: list[str], tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    train = "train --model resnet9 --dataset shapes --limit-train 8 --limit-test 4 --batch-size 4"
+    words = [*train.split(), "--epochs", "1", "--max-steps", "1", "--threads", "1"]
+    done = subprocess.run([*command, *words, "--run-dir", folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1 thread" in done.stdout
+    done = subprocess.run([*command, "report", folder, "--json"], capture_output=True, text=True)
+    assert json.loads(done.stdout)["runs"][0]["status"] == "finished"
+
+
+def test_the_command_train_limits_threads_before_numpy_is_imported() -> None:
+    """NumPy's BLAS reads the variable when it is imported, and never again."""
+    code = (
+        "import sys, os; from edgeddl import machine; from edgeddl.__main__ import main\n"
+        "machine.limit_threads = lambda threads: print('numpy' in sys.modules, threads)\n"
+        "main(['train', '--threads', '3', '--balance', '1,1'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("False 3"), done.stderr
+
+
+@pytest.mark.parametrize("module", ["edgeddl", "edgeddl.train"])
+def test_without_its_packages_a_command_names_the_environment(module: str) -> None:
+    """As with the system's Python in a clone; -S leaves out what is installed."""
+    command = [sys.executable, "-S", "-m", module, "info"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "tqdm" in done.stderr and ".venv/bin/activate" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_its_packages_the_library_cannot_be_imported() -> None:
+    command = [sys.executable, "-S", "-c", "import edgeddl"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert "ModuleNotFoundError" in done.stderr and ".venv/bin/activate" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["cluster.monitoring", "cluster.inventory_file"])
+def test_without_its_packages_a_tool_of_clusters_names_the_environment(module: str) -> None:
+    command = [sys.executable, "-S", "-m", module]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "PyYAML" in done.stderr and ".venv/bin/activate" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_service_does_not_carry_what_other_commands_need() -> None:

@@ -9,7 +9,8 @@ Each line has an `event` and its `time` (seconds since 1970):
     epoch        mean loss, test loss and accuracy
     balance      new shares of a step
     checkpoint   the step that is now on the disk
-    end          finished, stopped or failed; a run that was killed has none
+    end          finished, stopped or failed, with figures of the summary; a run that was killed
+                 has none
 
 A resumed run appends a `start`: what stands before it of later steps was done again.
 """
@@ -37,6 +38,8 @@ from edgeddl.training.telemetry import RankStep, Vitals
 
 FORMAT = 1
 LINE_EVERY_SECONDS = 1.0
+# Of each rank at the end, as in the summary: a report shows these figures, not others of its own.
+RANK_FIGURES = ("images_per_second", "peak_memory_bytes")
 # Later on, a line stands for this part of the time since the start.
 LINE_EVERY_PART = 1 / 2000
 
@@ -95,7 +98,8 @@ class RunEvents:
         self._write_steps()
         outcome = "stopped" if summary["stopped"] else "finished"
         names = ("final_accuracy", "best_accuracy", "images_per_second", "scaling_efficiency")
-        self._write("end", outcome=outcome, **{name: summary[name] for name in names})
+        ranks = [{name: rank[name] for name in RANK_FIGURES} for rank in summary["ranks"]]
+        self._write("end", outcome=outcome, ranks=ranks, **{name: summary[name] for name in names})
         self._file.close()
 
     def fail(self, error: BaseException) -> None:

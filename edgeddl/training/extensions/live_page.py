@@ -32,6 +32,7 @@ class Point(NamedTuple):
     loss: float
     images_per_second: float
     efficiency: float | None
+    accuracy: float | None
     images_per_second_alone: list[float]
     temperature_celsius: list[float]
 
@@ -62,14 +63,15 @@ class LivePage:
             "ranks": self._describe_ranks(recent),
         }
         if position["step"] % self._every_steps == 0:
-            self._add_point(position["step"], recent)
+            self._add_point(position, recent)
 
-    def _add_point(self, step: int, recent: RecentSteps) -> None:
+    def _add_point(self, position: Mapping[str, Any], recent: RecentSteps) -> None:
         point = Point(
-            step,
+            position["step"],
             sum(self._losses) / len(self._losses),
             recent.images_per_second,
             recent.efficiency,
+            position["accuracy"],
             recent.images_per_second_alone,
             [rank.temperature_celsius for rank in recent.latest],
         )

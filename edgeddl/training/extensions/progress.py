@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 
 from tqdm import tqdm
 
-from edgeddl import log
 from edgeddl.log import logger
-from edgeddl.training.extensions.terminal import find_terminal
+from edgeddl.terminal import ProgressBar, find_terminal
 from edgeddl.training.loop import StepReport
 from edgeddl.training.state import RunState
 
@@ -25,22 +23,18 @@ class Progress:
     def __init__(
         self, kind: str, *, epochs: int, total_steps: int, first_step: int, ranks: int
     ) -> None:
-        terminal = find_terminal()
         self._epochs = epochs
         self._ranks = ranks
         self._total_steps = total_steps
         self._recent: deque[StepReport] = deque(maxlen=WINDOW_STEPS)
         self._last_line = time.monotonic()
-        self._lines = kind == "lines" or (kind == "auto" and terminal is None)
-        self._bar: tqdm | None = None
+        self._lines = kind == "lines" or (kind == "auto" and find_terminal() is None)
+        self._bar: ProgressBar | None = None
         if total_steps > first_step and not self._lines:
-            stream = log.ForgivingStream(terminal.stream if terminal else sys.stderr)
-            log.write_to(stream)  # a log line must go where the bar is, to move it out of the way
-            self._bar = tqdm(
+            self._bar = ProgressBar(
+                always=kind == "bar",
                 total=total_steps,
                 initial=first_step,
-                ncols=terminal.columns if terminal else None,
-                file=stream,
                 smoothing=0,  # the mean over the run: it has evaluations in it, as what is left
                 bar_format="{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
             )

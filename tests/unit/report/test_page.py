@@ -17,6 +17,7 @@ import pytest
 from edgeddl import hardware
 from edgeddl.__main__ import main
 from edgeddl.report.run import read_runs
+from edgeddl.training.extensions.live_page import read_page
 from tests.support import REPOSITORY
 from tests.unit.report.test_reading_runs import START, steps, write
 from tests.unit.training.training_runs import train
@@ -66,6 +67,38 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no sensors of temperature" in page
     shown = capsys.readouterr().out
     assert str(folder / "report.html") in shown and "efficiency" in shown
+
+
+def test_phases_have_the_colours_of_the_live_page() -> None:
+    from edgeddl.report.figures import PHASE_COLOURS
+
+    live = read_page().body.decode()
+    for phase, colour in PHASE_COLOURS.items():
+        assert re.findall(rf"--{phase}: (#\w+)", live) == [colour]
+
+
+def test_nothing_is_clipped_at_the_top(tmp_path: Path) -> None:
+    from edgeddl.report import figures
+
+    epoch = {"event": "epoch", "time": 1002.0, "epoch": 1, "step": 3, "loss": 1.0, "accuracy": 1.0}
+    lines = [steps(step, 1000.0 + step, 1.0, memory_bytes=2**30) for step in range(1, 9)]
+    run = read_runs([write(tmp_path / "run", START, *lines, epoch)])
+    for draw in (figures._draw_course, figures._draw_memory, figures._draw_throughput):
+        figure = draw(run)
+        assert figure is not None
+        for ax in figure.axes:
+            highest = max(max(line.get_ydata()) for line in ax.lines)
+            low, high = ax.get_ylim()
+            assert highest < high - 0.02 * (high - low), ax.get_title()
+
+
+def test_a_diverged_run_has_a_logarithmic_axis(tmp_path: Path) -> None:
+    from edgeddl.report.figures import _draw_course
+
+    for last, scale in ((3.0, "linear"), (8.5e17, "log")):
+        lines = [steps(1, 1001.0, 2.3), steps(2, 1002.0, last)]
+        figure = _draw_course(read_runs([write(tmp_path / scale, START, *lines)]))
+        assert figure is not None and figure.axes[0].get_yscale() == scale
 
 
 def test_all_ranks_are_drawn_beside_a_run_of_fewer(tmp_path: Path) -> None:

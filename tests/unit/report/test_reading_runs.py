@@ -58,6 +58,12 @@ def test_a_run(tmp_path: Path) -> None:
     found = results(run)
     assert found["accuracy"] == summary["final_accuracy"]
     assert 0 < found["scaling_efficiency"] <= 1
+    for name in ("images_per_second", "scaling_efficiency"):
+        assert found[name] == summary[name]
+    assert found["memory_bytes"] == max(rank["peak_memory_bytes"] for rank in summary["ranks"])
+    shown = describe_run(run)["ranks"]
+    for name in ("images_per_second", "peak_memory_bytes"):
+        assert [rank[name] for rank in shown] == [rank[name] for rank in summary["ranks"]]
     assert json.loads(json.dumps(describe_run(run)))["ranks"][1]["host"] == "thread-1"
 
 

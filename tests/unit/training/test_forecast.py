@@ -76,6 +76,32 @@ def test_the_banner_says_it(tmp_path: Path) -> None:
     assert "% of computing's" in line
 
 
+@pytest.mark.usefixtures("network")
+def test_the_banner_has_an_eta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two epochs of 4 steps of 16 images, each with an evaluation of 30 images."""
+    monkeypatch.setattr(forecast, "_image_seconds", lambda run: 0.9)
+
+    def work(communicator: Communicator) -> tuple[float | None, str]:
+        run = prepare(tmp_path, communicator)
+        image_seconds = measure_computing(run)
+        eta = forecast.remaining_seconds(run, image_seconds, None)
+        return eta, render_banner(run, [("host", "cpu", 1)] * 2, remaining_seconds=eta)
+
+    seconds, banner = run_ranks(2, work)[0]
+    assert seconds == pytest.approx(8 * 8 * 0.9 + 2 * 30 / 16 * 8 * 0.9 / 3)
+    assert "ETA            about 67 seconds, until " in banner
+
+
+def test_what_backward_does_not_hide_makes_a_step_longer() -> None:
+    def step_seconds(allreduce: float, hidden_part: float) -> float:
+        link = LinkModel(turn_seconds=1e-4, bytes_per_second=1e8)
+        return forecast.Forecast(link, "mpi", allreduce, 3.0, hidden_part).step_seconds
+
+    assert step_seconds(1.0, 2 / 3) == 3.0
+    assert step_seconds(2.5, 2 / 3) == 3.5
+    assert step_seconds(1.0, 0.0) == 4.0
+
+
 @pytest.fixture
 def slow_rank_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that takes three times as long for an image as the others."""

@@ -102,7 +102,12 @@ def test_the_page_shows_the_run_and_goes_on_by_itself(browser: str, tmp_path: Pa
         f"step {10 * (training.asked - 1)} of 1,000" in shown  # the last answer was on its way
     )
     assert "2 h 3 min left" in shown and "62.5 %" in shown
-    assert page.count('<path d="M') == 3 + 2 + 2  # three charts of the run, two by rank
+    assert page.count('<path d="M') == 4 + 2 + 2  # four charts of the run, two by rank
+    assert "<h2>Accuracy</h2>" in page and 'class="charts rest0"' in page
+    first_chart = page.partition("<svg")[2].partition("</svg>")[0]
+    assert first_chart.count('text-anchor="middle"') >= 3  # steps beneath the axis
+    rows = page.partition('<tbody id="ranks">')[2].partition("</tbody>")[0].split("</tr>")
+    assert "slowest" not in rows[0] and "slowest, under voltage" in rows[1]
     assert "82.5 °C" in shown and "under voltage now, throttled now" in shown
     assert '<img src="x"' not in page and "&lt;img src=x" in page
 
@@ -111,6 +116,7 @@ def test_without_sensors_there_is_no_chart_of_them(browser: str, tmp_path: Path)
     training = TrainingPages(temperatures=(float("nan"), float("nan")))
     page, complaints = look(browser, tmp_path, training.pages(), "--dump-dom")
     assert complaints == ""
+    assert 'class="charts rest2"' in page  # the last two share a row: no hole in the grid
     assert "<h2>Scaling efficiency</h2>" in page and "<h2>Temperature</h2>" not in page
 
 

@@ -250,6 +250,18 @@ def test_figures_of_recent_steps() -> None:
     }  # fmt: skip
 
 
+def test_the_slowest_rank_is_the_one_that_waits_least() -> None:
+    """Rank 0 writes files between steps: in no step's time, but the others wait for it."""
+    recent = RecentSteps()
+    recent.add(
+        (
+            RankStep(seconds=1.0, forward=0.9, allreduce_wait=0.1, images=8),
+            RankStep(seconds=1.5, forward=1.0, allreduce_wait=0.5, images=8),
+        )
+    )
+    assert recent.slowest_rank == 0
+
+
 def test_old_steps_are_forgotten() -> None:
     recent = RecentSteps()
     recent.add(steps_of(100.0))
@@ -263,11 +275,12 @@ def test_the_history_stays_short_and_covers_the_run(monkeypatch: pytest.MonkeyPa
     page, recent = LivePage("run", ["host"]), RecentSteps()
     recent.add(steps_of(1.0))
     for step in range(1, 1001):
-        page.add({"step": step}, float(step), recent)
+        page.add({"step": step, "accuracy": step / 1000}, float(step), recent)
     history = json.loads(page.pages()["/live.json"]().body)["history"]
     assert 5 <= len(history["step"]) <= 10
     gaps = np.diff(history["step"])
     assert len(set(gaps)) == 1 and 1000 - history["step"][-1] < gaps[0]
+    assert history["accuracy"] == [step / 1000 for step in history["step"]]
     assert history["temperature_celsius"] == [[None]] * len(history["step"])
 
 
