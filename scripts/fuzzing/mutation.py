@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[-+]?\d+)?")
+VALUE = re.compile(rb"^|[\n:=,\[{(] ?")
 NUMBERS = (
     *(b"0", b"-1", b"1e308", b"-1e308", b"1e-308", b"1e999", b"nan", b"inf", b"-inf", b"0.5"),
     *(b"255", b"256", b"65536", b"2147483648", b"9223372036854775808", b"1" + b"0" * 30),
     *(b"9" * 4301, b"0x" + b"f" * 4000, b"true", b'""', b"[]", b"{}", b"1_000"),
 )
+OPENING = (b"[", b"{", b'{"a":', b"[\n", b"- ")
 LONGEST = 100_000
 
 
@@ -27,6 +29,14 @@ def _span(random: Random, data: bytearray, longest: int = 64) -> slice:
     """A part of the data, mostly a short one."""
     start = random.randrange(len(data) + 1)
     return slice(start, start + int(2 ** random.uniform(0, longest.bit_length())))
+
+
+def _position(random: Random, data: bytearray) -> int:
+    """Where something is inserted: half of the time where the format expects a value."""
+    places = [match.end() for match in VALUE.finditer(data[:LONGEST])]
+    if places and random.random() < 0.5:
+        return random.choice(places)
+    return random.randrange(len(data) + 1)
 
 
 def _flip_bit(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
@@ -54,15 +64,18 @@ def _copy(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
 
 
 def _insert_token(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
-    position = random.randrange(len(data) + 1)
+    position = _position(random, data)
     data[position:position] = random.choice(tokens)
 
 
 def _repeat(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
-    """A token or a part many times: depth and length."""
-    part = random.choice(tokens) if random.random() < 0.7 else bytes(data[_span(random, data, 8)])
-    count = int(2 ** random.uniform(0, 13 if random.random() < 0.1 else 6))
-    position = random.randrange(len(data) + 1)
+    """A token or a part many times, or deep nesting."""
+    is_deep = random.random() < 0.1
+    is_token = random.random() < 0.7
+    part = random.choice(tokens) if is_token else bytes(data[_span(random, data, 8)])
+    part = random.choice(OPENING) if is_deep else part
+    count = int(2 ** (random.uniform(9, 12) if is_deep else random.uniform(0, 6)))
+    position = _position(random, data)
     data[position:position] = (part * count)[:LONGEST]
 
 

@@ -15,7 +15,7 @@ CONTENTS = {"labels": [6, 9], "data": np.arange(12, dtype=np.uint8).reshape(2, 6
 SAMPLES = [pickle.dumps(CONTENTS, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
 # Whole operations, so that most programs run for a while.
 OPERATIONS = (
-    *(b"(", b"}", b"]", b")", b"N", b"K\x05", b"\x88", b"0", b"1", b"2", b"I7\n", b"L99L\n"),
+    *(b"(", b"}", b"]", b")", b"N", b"K\x05", b"\x88", b"I7\n", b"L99L\n"),
     *(b"\x85", b"\x86", b"\x87", b"t", b"l", b"d", b"s", b"u", b"a", b"e", b"R", b"b", b"\x93"),
     *(b"\x94", b"q\x00", b"q\x01", b"h\x00", b"h\x01", b"q\x02h\x02\x86", b"q\x03h\x03h\x03\x87"),
     *(b"U\x01x", b"X\x01\x00\x00\x00x", b"C\x02u1", b"\x8c\x06latin1", b"\x8c\x02u1"),
@@ -26,6 +26,25 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+# Each makes of a value one that contains it, once or several times.
+WRAPPERS = (b"\x85", b"q\x02h\x02\x86", b"q\x03h\x03h\x03\x87", b"(l", b"q\x04(h\x04t")
+# Where such a value may stand: before and after it.
+TEXT, NUMBER = b"X\x01\x00\x00\x00x", b"K\x01"
+CONTEXTS = (
+    (b"}", NUMBER + b"s"),
+    (b"}" + TEXT, b"s"),
+    (b"(", NUMBER + b"d"),
+    (b"]", b"a"),
+    (b"", TEXT + b"\x93"),
+    (TEXT, b"\x93"),
+    (b"cnumpy\ndtype\n", b"K\x00K\x01\x87R"),
+    (b"cnumpy\ndtype\n", b"R"),
+    (b"c_codecs\nencode\n" + TEXT, b"\x86R"),
+    (b"cnumpy\ndtype\nC\x02u1K\x00K\x01\x87R", b"b"),
+    (b"cnumpy.core.multiarray\n_reconstruct\n(NNNtR", b"b"),
+)
+
+
 class _Pickle:
     def __init__(self, folder: Path) -> None:
         pass
@@ -33,6 +52,10 @@ class _Pickle:
     def make(self, random: Random) -> bytes:
         if random.random() < 0.5:
             return mutate(random, random.choice(SAMPLES), OPERATIONS)
+        if random.random() < 0.3:
+            before, after = random.choice(CONTEXTS)
+            depth = int(2 ** random.uniform(0, 17 if random.random() < 0.1 else 8))
+            return before + NUMBER + random.choice(WRAPPERS) * depth + after + b"."
         few = random.sample(OPERATIONS, random.randint(2, 12))
         repeated = (
             random.choice(few) * (int(2 ** random.uniform(0, 12)) if random.random() < 0.1 else 1)
