@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from rivals.torch_environment import TORCH
 from test_tools import TEST_PACKAGES
 
 from tests.support import REPOSITORY
@@ -148,6 +149,12 @@ def test_what_a_skipped_test_asks_for_is_installed() -> None:
     asked = {package for hint in hints for package in hint.split()}
     brought = {package for packages in TEST_PACKAGES.values() for package in packages.split()}
     assert {"prometheus", "chromium", "hpcc"} <= asked - {"python3"} <= brought
+
+
+def test_only_the_cpu_build_of_pytorch_is_installed() -> None:
+    """PyPI's build for x86-64 brings gigabytes of CUDA libraries."""
+    wanted = Requirement(TORCH).specifier
+    assert wanted.contains("2.13.0+cpu") and not wanted.contains("2.13.0")
 
 
 @pytest.mark.parametrize(("user", "steps"), [(0, "tools lint test"), (1000, "lint test")])

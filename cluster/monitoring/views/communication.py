@@ -25,8 +25,8 @@ TIME = Row(
     (
         graph(
             "Step time by phase",
-            "Parts of a step, mean of all ranks. allreduce_wait is what communication costs: the"
-            " rest of it is hidden behind backward. data should be near nothing.",
+            "Fractions of a step, mean of all ranks. allreduce_wait is the cost of communication:"
+            " the rest of it overlaps with backward. data should be near zero.",
             "percentunit",
             Query(
                 f"sum by (phase) ({PHASE_TIME}) / ignoring (phase) group_left () sum({STEP_TIME})",
@@ -38,8 +38,8 @@ TIME = Row(
         ),
         graph(
             "All-reduce wait per rank",
-            "Part of a step that each rank waits for sums of gradients. Who waits least is the one"
-            " the others wait for.",
+            "Fraction of a step that each rank waits for sums of gradients. The rank that waits"
+            " least is the bottleneck.",
             "percentunit",
             Query(
                 f"sum by (run, rank, host) ({WAIT_TIME}) / sum by (run, rank, host) ({STEP_TIME})",
@@ -50,8 +50,8 @@ TIME = Row(
         ),
         graph(
             "Straggler wait per rank",
-            "Part of the time in which a rank was done and a slower one was not. This is no matter"
-            " of the network: look at the slow board, or train with --balance auto.",
+            "Fraction of the time in which a rank was done and a slower one was not. A faster"
+            " network does not help: look at the slow board, or train with --balance auto.",
             "percentunit",
             Query(
                 "sum by (run, rank, host) (rate("
@@ -63,7 +63,7 @@ TIME = Row(
         ),
         graph(
             "Compute time per step and rank",
-            "Without waiting. The highest line is the slowest board, which gives the pace.",
+            "Without waiting. The highest line is the slowest board, which sets the pace.",
             "s",
             Query('edgeddl_cluster_rank_busy_seconds{run=~"$run"}', "rank {{rank}} {{host}}"),
             width=12,

@@ -32,8 +32,8 @@ NOW = Row(
         ),
         number(
             "Accuracy",
-            "Part of the test images that the network names correctly, in the last evaluation. By"
-            " chance it would be 10 %.",
+            "Fraction of the test images that the network classifies correctly, in the last"
+            " evaluation. By chance it would be 10 %.",
             "percentunit",
             Query('max by (run) (edgeddl_accuracy_ratio{run=~"$run"})', "{{run}}"),
             lowest=0,
@@ -62,7 +62,7 @@ COURSE = Row(
         graph(
             "Loss",
             "On the training images at each step, and on the test images after each epoch. If the"
-            " second rises while the first falls, the network learns its images by heart.",
+            " second rises while the first falls, the network overfits.",
             "none",
             Query('max by (run) (edgeddl_loss{run=~"$run"})', "{{run}} training"),
             Query('max by (run) (edgeddl_test_loss{run=~"$run"})', "{{run}} test"),
@@ -70,7 +70,7 @@ COURSE = Row(
         ),
         graph(
             "Accuracy",
-            "Part of the test images named correctly, after each evaluation.",
+            "Fraction of the test images classified correctly, after each evaluation.",
             "percentunit",
             Query('max by (run) (edgeddl_accuracy_ratio{run=~"$run"})', "{{run}}"),
             lowest=0,
@@ -128,7 +128,7 @@ COURSE = Row(
         ),
         graph(
             "Memory per rank",
-            "What each rank's process has. A line that keeps rising will end the run.",
+            "Resident memory of each rank. If it keeps rising, the run will run out of memory.",
             "bytes",
             Query('edgeddl_resident_memory_bytes{run=~"$run"}', "rank {{rank}} {{host}}"),
             lowest=0,
