@@ -236,6 +236,7 @@ def _make_loop(
         run.state,
         loader=loader,
         epoch_images=run.epoch_images,
+        classes=len(run.dataset.classes),
         updater=updater,
         schedule=run.schedule,
         evaluate=evaluate_now,
