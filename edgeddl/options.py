@@ -16,10 +16,15 @@ from edgeddl.errors import ConfigError
 
 def parse_train_options(arguments: Sequence[str]) -> TrainConfig:
     """Options from the command line over those of `--config FILE.toml` over the defaults."""
+    return TrainConfig(**read_given_options(arguments))
+
+
+def read_given_options(arguments: Sequence[str]) -> dict[str, Any]:
+    """The options that the command line or its `--config FILE.toml` names, without defaults."""
     given = vars(build_parser().parse_args(arguments))
     config_file = given.pop("config", None)
     from_file = read_config_file(config_file) if config_file else {}
-    return TrainConfig(**{**from_file, **given})
+    return {**from_file, **given}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -51,27 +56,49 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {path}: not TOML: {error}") from None
-    known = {_flag(option.name)[2:]: option for option in fields(TrainConfig)}
-    checked = [_checked_item(path, known, key, value) for key, value in content.items()]
+    checked = [_checked_item(f"--config {path}", key, value) for key, value in content.items()]
     options = dict(checked)
     if len(options) < len(checked):
         raise ConfigError(f"--config {path}: an option is given twice, with - and with _")
     return options
 
 
-def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) -> tuple[str, Any]:
+def options_from_json(origin: str, content: Any) -> dict[str, Any]:
+    """The options that `TrainConfig.to_json` wrote, checked as on the command line.
+
+    Options that this version does not know are left out; those that it has added since keep their
+    defaults.
+    """
+    if not isinstance(content, dict):
+        raise ConfigError(f"{origin} does not hold the options of a run")
+    known = {option.name for option in fields(TrainConfig)}
+    return dict(
+        _checked_item(origin, name, _as_given(name, value))
+        for name, value in content.items()
+        if name in known and value is not None
+    )
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """A JSON value as a configuration file would have it."""
+    is_speeds = name == "balance" and isinstance(value, list)
+    return ",".join(map(str, value)) if is_speeds else value
+
+
+def _checked_item(origin: str, key: str, value: Any) -> tuple[str, Any]:
+    known = {_flag(option.name)[2:]: option for option in fields(TrainConfig)}
     option = known.get(key.replace("_", "-"))
     if option is None:
-        raise ConfigError(f"--config {path}: unknown key {key!r}", hint=_suggestion(key, known))
+        raise ConfigError(f"{origin}: unknown key {key!r}", hint=_suggestion(key, known))
     argument = option.metadata["argument"]
     try:
         _check_kind(option.default, argument, value)
         value = argument.get("type", type(option.default))(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"--config {path}: {key} = {value!r}: {error}") from None
+        raise ConfigError(f"{origin}: {key} = {value!r}: {error}") from None
     if value not in argument.get("choices", (value,)):
         raise ConfigError(
-            f"--config {path}: {key} = {value!r}: expected one of {', '.join(argument['choices'])}"
+            f"{origin}: {key} = {value!r}: expected one of {', '.join(argument['choices'])}"
         )
     return option.name, value
 
@@ -82,7 +109,12 @@ def _check_kind(default: Any, argument: Mapping[str, Any], value: Any) -> None:
         raise ValueError("expected true or false")
     if isinstance(value, bool) and not isinstance(default, bool):
         raise ValueError("not a switch")
-    is_text = isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json", "ADDRESS")
+    is_text = isinstance(default, str) or argument.get("metavar") in (
+        "DIR",
+        "PATH",
+        "FILE.json",
+        "ADDRESS",
+    )
     if is_text != isinstance(value, str):
         raise ValueError("expected a text" if is_text else "not a text")
 
