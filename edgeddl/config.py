@@ -31,21 +31,44 @@ LOCAL_OPTIONS = (
     "summary",
     "progress",
     "resume",
+    "init_from",
     "metrics_address",
 )
 
-# A run takes the same course whatever these are.
-COURSE_NEUTRAL_OPTIONS = (
+# What a run is: `--resume auto` continues only runs of these, as far as they are given.
+MODEL_OPTIONS = ("model", "stem", "dataset")
+
+# Options of one start: a resumed run does not take them from the run it continues.
+START_OPTIONS = (
     "max_steps",
+    "threads",
+    "resume",
+    "run_dir",
+    "summary",
+    "timeline",
+    "timeline_steps",
+    "progress",
+    "metrics_port",
+    "metrics_address",
+    "stall_warning_seconds",
+    "stall_timeout_seconds",
+)
+
+# A resumed run takes these from the run it continues, unless they are given. All others, but for
+# START_OPTIONS, cannot change: they decide which model is trained, how, and on which images.
+CHANGEABLE_OPTIONS = (
+    "data_dir",
+    "epochs",
+    "balance",
+    "communicator",
+    "allreduce",
+    "bucket_mib",
+    "compression",
+    "compression_rank",
+    "require_linpack",
     "eval_every",
     "checkpoint_every",
     "keep_checkpoints",
-    "stall_warning_seconds",
-    "stall_timeout_seconds",
-    "require_linpack",
-    "timeline",
-    "timeline_steps",
-    "metrics_port",
 )
 
 
@@ -334,7 +357,17 @@ class TrainConfig:
         3, RUN, "how many of the latest checkpoints stay, besides the best", **_COUNT
     )
     resume: str = _option(
-        "never", RUN, "auto: go on from the latest checkpoint; never; or a checkpoint's PATH"
+        "never",
+        RUN,
+        "continue a run, with its options: auto (the newest unfinished run in runs/), the PATH of a"
+        " run folder or a checkpoint, or never",
+    )
+    init_from: Path | None = _option(
+        None,
+        RUN,
+        "start a new run from the parameters of this run folder (its best.npz) or checkpoint",
+        type=_path,
+        metavar="PATH",
     )
     run_dir: Path | None = _option(
         None,

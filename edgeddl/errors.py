@@ -10,7 +10,7 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 │   ├── CollectiveTimeout    ranks did not arrive at a collective operation
 │   └── NeighbourGone        a connection of the ring is lost (comm/ring.py)
 ├── CheckpointError          a checkpoint: absent, damaged, of another model
-├── DivergenceError          loss or parameters are not finite any more
+├── DivergenceError          loss or parameters are not finite, or far beyond those of training
 └── LinpackError             the LINPACK stage: a run that failed, output that makes no sense
 
 A message says what was expected, what came and where; the hint says how to mend it.
@@ -97,7 +97,7 @@ class CheckpointError(EdgeddlError):
 
 
 class DivergenceError(EdgeddlError):
-    """Loss or parameters are not finite any more; all ranks find it out together."""
+    """The run has diverged (training/divergence.py); all ranks find it out together."""
 
     on_all_ranks = True
 

@@ -17,14 +17,21 @@ from edgeddl.errors import ConfigError, shown
 # length: 3 s for 16 KB in one line.
 LARGEST_FILE_BYTES = 2**16
 LONGEST_LINE_BYTES = 1000
+# Metavariables of options without a default whose values are text.
+TEXTS = ("DIR", "PATH", "FILE.json", "ADDRESS")
 
 
 def parse_train_options(arguments: Sequence[str]) -> TrainConfig:
     """Options from the command line over those of `--config FILE.toml` over the defaults."""
+    return TrainConfig(**read_given_options(arguments))
+
+
+def read_given_options(arguments: Sequence[str]) -> dict[str, Any]:
+    """The options that the command line or its `--config FILE.toml` names, without defaults."""
     given = vars(build_parser().parse_args(arguments))
     config_file = given.pop("config", None)
     from_file = read_config_file(config_file) if config_file else {}
-    return TrainConfig(**{**from_file, **given})
+    return {**from_file, **given}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -59,8 +66,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {path}: not TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"--config {path}: values are nested too deeply") from None
-    known = {_flag(option.name)[2:]: option for option in fields(TrainConfig)}
-    checked = [_checked_item(path, known, key, value) for key, value in content.items()]
+    checked = [_checked_item(f"--config {path}", key, value) for key, value in content.items()]
     options = dict(checked)
     if len(options) < len(checked):
         raise ConfigError(f"--config {path}: an option is given twice, with - and with _")
@@ -81,21 +87,44 @@ def _read_limited(path: Path) -> bytes:
     return content
 
 
-def _checked_item(path: Path, known: Mapping[str, Any], key: str, value: Any) -> tuple[str, Any]:
+def options_from_json(origin: str, content: Any) -> dict[str, Any]:
+    """The options that `TrainConfig.to_json` wrote, checked as on the command line.
+
+    Options that this version does not know are left out; those that it has added since keep their
+    defaults.
+    """
+    if not isinstance(content, dict):
+        raise ConfigError(f"{origin} does not hold the options of a run")
+    known = {option.name for option in fields(TrainConfig)}
+    return dict(
+        _checked_item(origin, name, _as_given(name, value))
+        for name, value in content.items()
+        if name in known and value is not None
+    )
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """A JSON value as a configuration file would have it."""
+    is_speeds = name == "balance" and isinstance(value, list)
+    return ",".join(map(str, value)) if is_speeds else value
+
+
+def _checked_item(origin: str, key: str, value: Any) -> tuple[str, Any]:
+    known = {_flag(option.name)[2:]: option for option in fields(TrainConfig)}
     option = known.get(key.replace("_", "-"))
     if option is None:
         hint = suggestion(key.replace("_", "-"), known)
         hint = hint or "keys are the long options without dashes in front"
-        raise ConfigError(f"--config {path}: unknown key {key!r}", hint=hint)
+        raise ConfigError(f"{origin}: unknown key {key!r}", hint=hint)
     argument = option.metadata["argument"]
     try:
         _check_kind(option.default, argument, value)
         value = argument.get("type", type(option.default))(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"--config {path}: {key} = {shown(value)}: {error}") from None
+        raise ConfigError(f"{origin}: {key} = {shown(value)}: {error}") from None
     if value not in argument.get("choices", (value,)):
         raise ConfigError(
-            f"--config {path}: {key} = {shown(value)}:"
+            f"{origin}: {key} = {shown(value)}:"
             f" expected one of {', '.join(argument['choices'])}"
         )
     return option.name, value
@@ -113,7 +142,7 @@ def _expected_kind(default: Any, argument: Mapping[str, Any]) -> tuple[str, Any]
     """What TOML should hold for an option: in words, and as Python types."""
     if isinstance(default, bool):
         return "true or false", bool
-    if isinstance(default, str) or argument.get("metavar") in ("DIR", "FILE.json", "ADDRESS"):
+    if isinstance(default, str) or argument.get("metavar") in TEXTS:
         return "a text in quotes", str
     if isinstance(default, tuple):
         return f"numbers in brackets, such as {list(default)}", list

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgeddl import log, machine
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
-from edgeddl.options import build_parser, parse_train_options
+from edgeddl.options import build_parser, read_given_options
 from edgeddl.training.stop import StopRequest
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ class _Options:
     """Parsed options, or the complaint about them, which waits until ranks can talk."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
+        self.given: frozenset[str] = frozenset()  # names of those that are not defaults
         self._config: TrainConfig | None = None
         self._error: EdgeddlError | None = None
         try:
-            self._config = parse_train_options(arguments)
+            given = read_given_options(arguments)
+            self.given, self._config = frozenset(given), TrainConfig(**given)
         except EdgeddlError as error:
             self._error = error
 
@@ -83,7 +85,9 @@ def _train(options: _Options, communicator: Communicator) -> int:
     )
     with stop.listening(), watched as communicator:
         config = together(communicator, options.require)
-        outcome = run_training(config, communicator, threads=options.threads, stop=stop)
+        outcome = run_training(
+            config, communicator, given=options.given, threads=options.threads, stop=stop
+        )
         communicator.close()
     return outcome.exit_code
 

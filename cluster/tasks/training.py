@@ -74,7 +74,7 @@ def logs(
 def stop(c: Context, inventory: str | None = None, now: bool = False) -> None:
     """End the training run after its step, with a checkpoint
 
-    fab train -- --resume auto goes on where it was.
+    fab train -- --resume auto continues it, with its options.
     """
     head, job = find_job(find_inventory(inventory))
     if not job.is_running():

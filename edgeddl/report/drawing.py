@@ -118,7 +118,10 @@ def plot_ranks(
     ax: Any, run: Run, unit: tuple[float, str], value: Callable[[dict[str, Any]], float | None]
 ) -> None:
     for rank, facts in enumerate(run.ranks):
-        points = [(steps.elapsed / unit[0], value(steps.ranks[rank])) for steps in shown_parts(run)]
+        points = [  # with a gap where there was no such rank
+            (steps.elapsed / unit[0], value(steps.ranks[rank]) if rank < len(steps.ranks) else None)
+            for steps in shown_parts(run)
+        ]
         plot_line(ax, points, color=colour_of(rank), label=f"{rank} {facts['host']}")
     name_lines(ax, len(run.ranks))
     prepare_time(ax, run, unit)

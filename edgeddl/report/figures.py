@@ -25,8 +25,10 @@ from edgeddl.report.drawing import (
     time_unit,
 )
 from edgeddl.report.results import (
+    describe_ranks,
     efficiency,
     losses,
+    rank_parts,
     results,
     slowed,
     throughput,
@@ -103,9 +105,10 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
         steps = [step for step, _ in points]
         loss.plot(steps, [value for _, value in points], color=colour, alpha=0.3, linewidth=0.8)
         loss.plot(steps, smoothed([v for _, v in points]), color=colour, label=run.name)
-        evaluated = [epoch for epoch in run.epochs if epoch["accuracy"] is not None]
-        percents = [100 * epoch["accuracy"] for epoch in evaluated]
-        accuracy.plot([e["step"] for e in evaluated], percents, "o-", color=colour, markersize=4)
+        percents = [100 * one["accuracy"] for one in run.evaluations]
+        accuracy.plot(
+            [e["step"] for e in run.evaluations], percents, "o-", color=colour, markersize=4
+        )
         rates = [steps.learning_rate for steps in run.steps]
         rate.plot([steps.step for steps in run.steps], rates, color=colour)
     name_lines(loss, len(runs))
@@ -199,7 +202,7 @@ def _stack_steps(ax: Any, run: Run) -> None:
 
 def _stack_ranks(ax: Any, run: Run) -> None:
     """A bar for each rank: what its seconds went to."""
-    ranks = [[steps.ranks[rank] for steps in shown_parts(run)] for rank in range(len(run.ranks))]
+    ranks = [rank_parts(shown_parts(run), rank) for rank in range(len(run.ranks))]
     left = [0.0] * len(ranks)
     for phase, colour in PHASE_COLOURS.items():
         shares = [
@@ -261,7 +264,7 @@ def _draw_speeds(ax: Any, runs: Sequence[Run]) -> None:
     ax.barh(positions, alone, color=COLOURS[-1], alpha=0.45, height=0.75, label="without waiting")
     bars = ax.barh(positions, reached, color=COLOURS[0], height=0.45, label="together")
     ax.bar_label(bars, fmt="%.1f", padding=3)
-    names = [f"{run.name}\n{len(run.ranks)} rank{'s'[: len(run.ranks) != 1]}" for run in runs]
+    names = [f"{run.name}\nranks: {describe_ranks(run)}" for run in runs]
     ax.set_yticks(positions, names)
     ax.set_ylim(len(runs) - 0.4, -0.9)
     ax.set_title("images/s of all ranks")

@@ -7,7 +7,13 @@ from html import escape
 
 import edgeddl
 from edgeddl.report.figures import Plot
-from edgeddl.report.results import describe_status, differing_options, rank_results, result_rows
+from edgeddl.report.results import (
+    describe_ranks,
+    describe_status,
+    differing_options,
+    rank_results,
+    result_rows,
+)
 from edgeddl.report.run import Json, Run
 from edgeddl.table import counted
 
@@ -67,7 +73,10 @@ def _headline(runs: Sequence[Run]) -> str:
     (run,) = runs
     hosts = ", ".join(dict.fromkeys(str(rank["host"]) for rank in run.ranks))
     what = f"{run.options.get('model')} on {run.options.get('dataset')}"
-    text = f"{what}, {counted(len(run.ranks), 'rank')} on {hosts}"
+    ranks = counted(len(run.ranks), "rank")
+    if len(run.rank_counts) > 1:  # resumed with another number
+        ranks = f"ranks: {describe_ranks(run)},"
+    text = f"{what}, {ranks} on {hosts}"
     return f'<p class="muted">{escape(text)}</p>'
 
 
@@ -77,7 +86,7 @@ def _complaint(run: Run) -> str:
     if run.status == "failed" and run.end is not None:
         lines.append(f"{run.name} failed: {run.end['error']}")
     if run.damaged_lines:
-        lines.append(f"{run.name}: {run.damaged_lines} damaged lines were passed over")
+        lines.append(f"{run.name}: {counted(run.damaged_lines, 'damaged line')} passed over")
     return "".join(f'<p class="error">{escape(line)}</p>' for line in lines)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from edgeddl.hardware import Throttling
-from edgeddl.report.run import PHASES, Json, Run, Steps
+from edgeddl.report.run import PHASES, Json, Run, Steps, by_ranks
 
 # In a comparison these differ because runs are two, not because they were meant to.
 NEVER_COMPARED = (
@@ -25,7 +25,10 @@ def describe_run(run: Run) -> Json:
         "status": run.status,
         "error": run.end["error"] if run.end else None,
         "last_event": _iso(run.last_time),
-        "starts": [{"time": _iso(start["time"]), "step": start["step"]} for start in run.starts],
+        "starts": [
+            {"time": _iso(start["time"]), "step": start["step"], "ranks": len(start["ranks"])}
+            for start in run.starts
+        ],
         "damaged_lines": run.damaged_lines,
         "options": run.options,
         "versions": run.starts[-1].get("versions"),
@@ -38,8 +41,7 @@ def describe_run(run: Run) -> Json:
 
 
 def results(run: Run) -> Json:
-    evaluated = [*(epoch["accuracy"] for epoch in run.epochs), _final_accuracy(run)]
-    accuracies = [accuracy for accuracy in evaluated if accuracy is not None]
+    accuracies = [one["accuracy"] for one in run.evaluations]
     known = [loss for _, loss in losses(run)]
     return {
         "steps": run.steps[-1].step if run.steps else run.starts[-1]["step"],
@@ -57,11 +59,6 @@ def results(run: Run) -> Json:
     }
 
 
-def _final_accuracy(run: Run) -> float | None:
-    """A run that was stopped within an epoch is evaluated at its end; one that failed is not."""
-    return run.end["final_accuracy"] if run.end else None
-
-
 def _figure(run: Run, name: str, of_steps: Callable[[Sequence[Steps]], float | None]) -> Any:
     """As the run's summary has it; of a run without one, from the steps recorded so far."""
     return (run.end and run.end[name]) or of_steps(run.measured)
@@ -76,14 +73,16 @@ def _peak_memory(run: Run) -> float | None:
 
 def rank_results(run: Run) -> list[Json]:
     """Means of each rank over the run; throughput as in the summary, where there is one."""
-    found = [
-        _rank_result([steps.ranks[rank] for steps in run.measured])
-        for rank in range(len(run.ranks))
-    ]
+    found = [_rank_result(rank_parts(run.measured, rank)) for rank in range(len(run.ranks))]
     ends = run.end["ranks"] if run.end and len(run.end["ranks"]) == len(found) else []
     for rank, end in zip(found, ends, strict=False):
         rank |= {name: value for name, value in end.items() if value}
     return found
+
+
+def rank_parts(parts: Iterable[Steps], rank: int) -> list[Json]:
+    """What one rank told, as far as there was one of this number."""
+    return [steps.ranks[rank] for steps in parts if rank < len(steps.ranks)]
 
 
 def _rank_result(parts: Sequence[Json]) -> Json:
@@ -112,7 +111,19 @@ def throughput(parts: Sequence[Steps]) -> float | None:
 
 
 def throughput_alone(parts: Sequence[Steps]) -> float | None:
-    """What all ranks together would do if none waited for the others."""
+    """What all ranks together would do if none waited for the others.
+
+    Where their number has changed, the mean over the time that each number was in use.
+    """
+    groups = [(sum(steps.seconds for steps in same), _alone(same)) for same in by_ranks(parts)]
+    seconds = sum(group_seconds for group_seconds, _ in groups)
+    if not seconds or any(speed is None for _, speed in groups):
+        return None
+    return sum(group_seconds * (speed or 0.0) for group_seconds, speed in groups) / seconds
+
+
+def _alone(parts: Sequence[Steps]) -> float | None:
+    """Of steps with the same number of ranks."""
     ranks = list(zip(*(steps.ranks for steps in parts), strict=True))
     busy = [sum(part["seconds"] - part["allreduce_wait"] for part in rank) for rank in ranks]
     images = [sum(part["images"] for part in rank) for rank in ranks]
@@ -185,7 +196,7 @@ def result_rows(runs: Sequence[Run]) -> list[list[str]]:
     found = [results(run) for run in runs]
     rows = [
         ["status", *(describe_status(run) for run in runs)],
-        ["ranks", *(str(len(run.ranks)) for run in runs)],
+        ["ranks", *(describe_ranks(run) for run in runs)],
     ]
     for key, label, form in RESULTS:
         values = [one[key] for one in found]
@@ -203,6 +214,12 @@ def differing_options(runs: Sequence[Run]) -> list[list[str]]:
         if name not in NEVER_COMPARED
     ]
     return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def describe_ranks(run: Run) -> str:
+    """Their number, e.g. "4", or "4, then 2 from step 121" after a resume with another number."""
+    (_, first), *others = run.rank_counts
+    return ", ".join([str(first), *(f"then {n} from step {step + 1}" for step, n in others)])
 
 
 def describe_status(run: Run) -> str:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,18 @@ class Steps:
 
 
 def thinned(parts: Sequence[Steps], most: int = 400) -> list[Steps]:
-    """At most so many: neighbours are joined, as if their lines had been one."""
+    """About so many at most: neighbours are joined, as if their lines had been one."""
     size = len(parts) // most + 1
-    return [_join(parts[first : first + size]) for first in range(0, len(parts), size)]
+    return [
+        _join(same[first : first + size])
+        for same in by_ranks(parts)
+        for first in range(0, len(same), size)
+    ]
+
+
+def by_ranks(parts: Iterable[Steps]) -> list[list[Steps]]:
+    """Consecutive steps of the same number of ranks: a run may be resumed with another number."""
+    return [list(same) for _, same in groupby(parts, key=lambda steps: len(steps.ranks))]
 
 
 def _join(parts: Sequence[Steps]) -> Steps:
@@ -96,16 +106,38 @@ class Run:
 
     @property
     def ranks(self) -> list[Json]:
-        """Host, cpu and threads of each."""
-        return self.starts[-1]["ranks"]
+        """Host, cpu and threads of each, as in the last start that had so many ranks."""
+        most = max(len(start["ranks"]) for start in self.starts)
+        last = [start["ranks"] for start in self.starts]
+        return [next(r[n] for r in reversed(last) if n < len(r)) for n in range(most)]
+
+    @property
+    def rank_counts(self) -> list[tuple[int, int]]:
+        """The numbers of ranks one after another, each with the step after which it holds."""
+        steps = [(start["step"], len(start["ranks"])) for start in self.starts]
+        # A start from an earlier step takes the place of those that began later.
+        valid = [s for i, s in enumerate(steps) if all(s[0] < later for later, _ in steps[i + 1 :])]
+        return [next(same) for _, same in groupby(valid, key=lambda pair: pair[1])]
 
     @property
     def measured(self) -> list[Steps]:
         """Without warming up, unless there is nothing else."""
         told = [steps for steps in self.steps if steps.seconds > 0]
-        size = len(self.ranks)  # a run may be taken up with another number of them
-        same = [steps for steps in told if len(steps.ranks) == size]
-        return [steps for steps in same if not steps.warm_up] or same
+        return [steps for steps in told if not steps.warm_up] or told
+
+    @property
+    def evaluations(self) -> list[Json]:
+        """Step and accuracy of each: after epochs, and where --max-steps has ended the run.
+
+        The latter does not count once the run continues, as in its state (training/state.py).
+        """
+        found = [epoch for epoch in self.epochs if epoch["accuracy"] is not None]
+        last = self.steps[-1].step if self.steps else 0
+        # For a run that a signal has stopped, this is that of the last epoch again.
+        at_end = self.end["final_accuracy"] if self.end and self.status == "finished" else None
+        if at_end is not None and not (found and found[-1]["step"] == last):
+            found.append({"step": last, "accuracy": at_end})
+        return [{"step": one["step"], "accuracy": one["accuracy"]} for one in found]
 
     @property
     def status(self) -> str:
@@ -227,9 +259,17 @@ def _number_or_none(value: Any) -> float | None:
 
 
 def _take_epoch(run: Run, event: Json) -> None:
-    values = {name: _number_or_none(event.get(name)) for name in ("loss", "test_loss", "accuracy")}
+    losses = {name: _loss_or_none(event.get(name)) for name in ("loss", "test_loss")}
+    accuracy = _number_or_none(event.get("accuracy"))
     epoch, step = int(_number(event["epoch"])), int(_number(event["step"]))
-    run.epochs.append(values | {"epoch": epoch, "step": step})
+    run.epochs.append(losses | {"accuracy": accuracy, "epoch": epoch, "step": step})
+
+
+def _loss_or_none(value: Any) -> float | None:
+    """A loss may be of any size: that of a diverged run is huge, and no damage."""
+    if value is None or (isinstance(value, int | float) and math.isfinite(value)):
+        return value
+    raise ValueError("not a loss")
 
 
 def _take_end(run: Run, event: Json) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from edgeddl.atomic_file import replacing, sync_folder, temporary_beside
 from edgeddl.errors import CheckpointError, ConfigError
@@ -18,6 +19,7 @@ from edgeddl.training.checkpoint_file import (
     MissingCheckpointError,
     NewerFormatError,
     read_checkpoint,
+    read_description,
     write_checkpoint,
     write_error,
 )
@@ -27,14 +29,18 @@ __all__ = [
     "Checkpoint",
     "CheckpointStore",
     "find_checkpoints",
+    "latest_description",
     "read_checkpoint",
+    "read_description",
     "write_checkpoint",
 ]
 
 BEST_NAME = "best.npz"
+# The best after an epoch, while best.npz is a better model from where --max-steps ended the run.
+BEST_EPOCH_NAME = "best-epoch.npz"
 
 _STEP_NAME = re.compile(r"checkpoint-(\d{8}|[1-9]\d{8,})\.npz")
-_TEMPORARY_NAME = re.compile(r"\.(checkpoint-\d+|best)\.npz\.[0-9a-f]{8}\.tmp")
+_TEMPORARY_NAME = re.compile(r"\.(checkpoint-\d+|best|best-epoch)\.npz\.[0-9a-f]{8}\.tmp")
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
@@ -42,6 +48,16 @@ def find_checkpoints(folder: Path) -> list[Path]:
     by_step = _paths_by_step(folder)
     best = folder / BEST_NAME
     return ([best] if os.path.isfile(best) else []) + [by_step[step] for step in sorted(by_step)]
+
+
+def latest_description(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint whose description can be read, and that; None where there is none."""
+    for path in reversed(find_checkpoints(folder)):
+        try:
+            return path, read_description(path)
+        except CheckpointError:
+            continue  # whoever goes on from this folder is told
+    return None
 
 
 class CheckpointStore:
@@ -53,12 +69,17 @@ class CheckpointStore:
         self.folder = folder
         self.keep = keep
 
-    def save(self, step: int, checkpoint: Checkpoint, best: bool = False) -> Path:
+    def save(
+        self, step: int, checkpoint: Checkpoint, best: bool = False, at_end: bool = False
+    ) -> Path:
         """Write the checkpoint of a step, then remove those it supersedes.
 
         These are all but the last `keep`, and those of later steps: the run has been taken back
         before them, and a crash now must not bring them back as the latest. A CheckpointError
         means that this one is not (or not as best) on the disk; earlier ones are as they were.
+
+        A best one `at_end`, where --max-steps ended the run, is best until the run continues: then
+        `best.npz` is again what it was before.
         """
         path = self.folder / f"checkpoint-{step:08d}.npz"
         try:
@@ -68,8 +89,7 @@ class CheckpointStore:
             raise write_error(path, error) from error
         write_checkpoint(path, checkpoint)
         self._remove_superseded(step)
-        if best:
-            self._mark_best(path)
+        self._update_best(path, best, at_end)
         return path
 
     def latest(self) -> tuple[Path, Checkpoint] | None:
@@ -115,12 +135,18 @@ class CheckpointStore:
             except OSError as error:
                 logger.warning("could not remove the old checkpoint %s: %s", path, error.strerror)
 
-    def _mark_best(self, path: Path) -> None:
+    def _update_best(self, path: Path, is_best: bool, at_end: bool) -> None:
+        best, best_epoch = self.folder / BEST_NAME, self.folder / BEST_EPOCH_NAME
         try:
-            _link_or_copy(path, self.folder / BEST_NAME)
+            if best_epoch.is_file():  # the end of an earlier start does not count any more
+                os.replace(best_epoch, best)
+            if is_best and at_end and best.is_file():
+                _link_or_copy(best, best_epoch)
+            if is_best:
+                _link_or_copy(path, best)
         except OSError as error:
             raise CheckpointError(
-                f"{path} is written, but could not be kept as {BEST_NAME}: {error.strerror}",
+                f"{path} is written, but {BEST_NAME} could not be updated: {error.strerror}",
                 hint=f"an earlier {BEST_NAME} is kept; see to the space in {self.folder}",
             ) from error
 
@@ -154,5 +180,5 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _none_readable(folder: Path, damaged: list[str]) -> CheckpointError:
     return CheckpointError(
         f"no checkpoint in {folder} can be read: {', '.join(damaged)} damaged",
-        hint="start anew with --resume never, or give another one as --resume PATH",
+        hint="start a new run with --resume never, or give another one as --resume PATH",
     )

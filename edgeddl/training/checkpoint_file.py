@@ -16,9 +16,10 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from edgeddl.errors import CheckpointError
 FORMAT_NAME = "edgeddl-checkpoint"
 FORMAT_VERSION = 1
 HEADER_MEMBER = "edgeddl.json"
+
+Content = TypeVar("Content")
 
 
 @dataclass(eq=False)
@@ -61,9 +64,18 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; whatever is wrong with the file is a CheckpointError."""
+    return _read(path, _read_archive)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The `meta` of a checkpoint alone: not its arrays, which only `read_checkpoint` verifies."""
+    return _read(path, _read_meta)
+
+
+def _read(path: Path, read: Callable[[zipfile.ZipFile, int], Content]) -> Content:
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            return _read_archive(archive, os.fstat(file.fileno()).st_size)
+            return read(archive, os.fstat(file.fileno()).st_size)
     except FileNotFoundError as error:
         raise MissingCheckpointError(f"there is no checkpoint {path}") from error
     except NewerFormatError as error:
@@ -86,7 +98,7 @@ def write_error(path: Path, error: OSError) -> CheckpointError:
 def _read_error(path: Path, reason: str) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {path} is damaged or cannot be read ({reason})",
-        hint="give an older one as --resume PATH, or start anew with --resume never",
+        hint="give an older one as --resume PATH, or start a new run with --resume never",
     )
 
 
@@ -112,6 +124,12 @@ def _render_header(names: list[str], meta: dict[str, Any], digest: hashlib._Hash
     _add_meta(digest, meta)
     header = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "arrays": names, "meta": meta}
     return json.dumps({**header, "sha256": digest.hexdigest()})
+
+
+def _read_meta(archive: zipfile.ZipFile, file_bytes: int) -> dict[str, Any]:
+    _check_members(archive, file_bytes)
+    meta: dict[str, Any] = _read_header(archive)["meta"]
+    return meta
 
 
 def _read_archive(archive: zipfile.ZipFile, file_bytes: int) -> Checkpoint:

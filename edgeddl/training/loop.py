@@ -9,7 +9,7 @@ from typing import Protocol
 from edgeddl.config import TrainConfig
 from edgeddl.data import TrainLoader
 from edgeddl.training.clock import StepClock, Stopwatch
-from edgeddl.training.divergence import check_finite
+from edgeddl.training.divergence import check_evaluation, check_finite, check_losses
 from edgeddl.training.evaluator import Evaluation
 from edgeddl.training.schedule import Schedule
 from edgeddl.training.state import RunState
@@ -63,6 +63,7 @@ class TrainingLoop:
         *,
         loader: TrainLoader,
         epoch_images: int,
+        classes: int,
         updater: Updater,
         schedule: Schedule,
         evaluate: Callable[[], Evaluation],
@@ -76,6 +77,7 @@ class TrainingLoop:
         self._config = config
         self._loader = loader
         self._epoch_images = epoch_images
+        self._classes = classes
         self._updater = updater
         self._schedule = schedule
         self._evaluate = evaluate
@@ -95,20 +97,19 @@ class TrainingLoop:
             self._pause()
         while not (self.done or self.stopped):
             self._run_epoch()
+        if self._end_is_to_record:  # the run was stopped at this step before
+            self._record_end()
+            self._pause()
 
     def final_accuracy(self) -> float | None:
         """Accuracy at the end of the run.
 
-        A run that ends within an epoch is evaluated for this, without a trace in its state: going
-        on from its checkpoint equals never having stopped. One that was stopped by a signal is
-        not: whoever stops it does not want to wait; None then if it was never evaluated.
+        A run that was stopped by a signal is not evaluated: whoever stops it does not want to wait.
+        Then it is that of the last evaluation; None if there was none.
         """
-        history = self.state.history
-        if history and history[-1]["step"] == self.state.step and "accuracy" in history[-1]:
-            return history[-1]["accuracy"]
-        if self.stopped:
-            return next((e["accuracy"] for e in reversed(history) if "accuracy" in e), None)
-        return self._evaluate().accuracy
+        if self.state.accuracy is not None:
+            return self.state.accuracy
+        return next((e["accuracy"] for e in reversed(self.state.history) if "accuracy" in e), None)
 
     def _run_epoch(self) -> None:
         steps = self._loader.steps(self.state.epoch, self.state.first_image)
@@ -123,6 +124,7 @@ class TrainingLoop:
             seconds = clock.elapsed()
             check_finite("loss", result.loss, self.state.step + 1)
             self.state.advance(result.loss, batch.images, self._epoch_images)
+            check_losses(self.state.step_losses, self._classes)
             self.stopwatch.add(seconds, clock.phase_seconds, batch.own_images)
             report = StepReport(
                 self.state,
@@ -142,6 +144,8 @@ class TrainingLoop:
             self.stopped = result.stop_requested and not self.done
             if self.state.epoch_to_record and not self.stopped:
                 self._record_epoch()
+            if self._end_is_to_record:
+                self._record_end()
             self._pause()
 
     def _pause(self) -> None:
@@ -151,10 +155,23 @@ class TrainingLoop:
     def _record_epoch(self) -> None:
         state, config = self.state, self._config
         if state.epoch % config.eval_every == 0 or state.epoch >= config.epochs:
-            evaluation = self._evaluate()
-            check_finite("test loss", evaluation.loss, state.step)
+            evaluation = self._checked_evaluation()
             state.record_epoch(evaluation.loss, evaluation.accuracy)
         else:
             state.record_epoch(None, None)
         for extension in self._extensions:
             extension.on_epoch(state)
+
+    @property
+    def _end_is_to_record(self) -> bool:
+        """Whether --max-steps has ended the run where no evaluation was due."""
+        return self.done and not self.stopped and self.state.accuracy is None
+
+    def _record_end(self) -> None:
+        evaluation = self._checked_evaluation()
+        self.state.record_end(evaluation.loss, evaluation.accuracy)
+
+    def _checked_evaluation(self) -> Evaluation:
+        evaluation = self._evaluate()
+        check_evaluation(evaluation.loss, self.state.step_losses, self._classes)
+        return evaluation

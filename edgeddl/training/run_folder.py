@@ -1,4 +1,4 @@
-"""Where the files of a run live, and which run `--resume` goes on with.
+"""Where the files of a run live.
 
     runs/resnet18-cifar10/        the first run of this model and data set; then -2, -3, ...
         checkpoints/              checkpoint-00000120.npz ..., best.npz
@@ -22,6 +22,7 @@ from pathlib import Path
 from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
 
+RUNS_FOLDER = Path("runs")
 # Folder names end at 255 bytes; this leaves room for the number and stays readable.
 _LONGEST_NAME = 100
 
@@ -56,6 +57,11 @@ class RunFolder:
     def has_checkpoints(self) -> bool:
         return bool(find_checkpoints(self.checkpoints))
 
+    @property
+    def holds_a_run(self) -> bool:
+        """Whether a run has written here: its options come before all else."""
+        return self.options.exists() or self.has_checkpoints
+
 
 def run_name(model: str, dataset: str) -> str:
     """The name of a run's folder, also for a model given as "package.module:callable"."""
@@ -67,27 +73,57 @@ def choose_run_folder(base: Path, name: str, explicit: Path | None, resume: str)
     """The folder for a run named `name`, made and writable.
 
     `explicit` is the folder the user asked for; without it a run lives in a numbered one in `base`.
-    `resume` is "never" (a new run), "auto" (go on with the highest-numbered run that has
-    checkpoints, or with the explicit one; a new run where there is none), or the path of a
-    checkpoint or a run folder to go on from: in its own run folder, unless `explicit` says where.
+    `resume` is "never" (a new run), or the path of a checkpoint or a run folder to go on from: in
+    its own run folder, unless `explicit` says where.
     """
     if resume == "never":
         folder = _unused(explicit) if explicit else _new_folder(base, name)
-    elif resume == "auto":
-        newest = RunFolder(explicit) if explicit else _newest_with_checkpoints(base, name)
-        folder = newest or _new_folder(base, name)
     else:
-        folder = _folder_to_resume(base, name, explicit, Path(os.path.abspath(resume)))
+        folder = _folder_to_resume(base, name, explicit, Path(resume))
     _check_writable(folder)
     return folder
 
 
+def locate(source: Path, option: str = "--resume") -> tuple[RunFolder | None, Path | None]:
+    """The run folder and the checkpoint that a path names.
+
+    A run folder names no checkpoint; a checkpoint that stands alone is in no run folder.
+    """
+    path = Path(os.path.abspath(source))
+    if os.path.isdir(path):
+        is_inner = path.name == "checkpoints" and not RunFolder(path).holds_a_run
+        folder = RunFolder(path.parent if is_inner else source)
+        if folder.holds_a_run:
+            return folder, None
+        what = "there is no run in this folder"
+    elif os.path.isfile(path):
+        in_run = path.parent.name == "checkpoints"
+        return RunFolder(path.parent.parent) if in_run else None, source
+    else:
+        what = "there is no such checkpoint or run folder"
+    raise CheckpointError(
+        f"{option} {source}: {what}",
+        hint="give a checkpoint file or a run folder such as runs/resnet18-cifar10",
+    )
+
+
+def list_runs(base: Path) -> list[RunFolder]:
+    """The runs in a folder that have checkpoints."""
+    try:
+        folders = [RunFolder(path) for path in base.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(f"folder {base} cannot be listed: {error.strerror}") from error
+    return [folder for folder in folders if folder.has_checkpoints]
+
+
 def _unused(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    if folder.has_checkpoints:
+    if folder.holds_a_run:
         raise ConfigError(
-            f"the run folder {path} already holds checkpoints of another run",
-            hint="go on with that run by --resume auto, or give another --run-dir",
+            f"the run folder {path} already holds another run",
+            hint=f"continue that run with --resume {path}, or give another --run-dir",
         )
     return folder
 
@@ -106,12 +142,6 @@ def _new_folder(base: Path, name: str) -> RunFolder:
         raise _unwritable(base, error) from error
 
 
-def _newest_with_checkpoints(base: Path, name: str) -> RunFolder | None:
-    numbered = _numbered(base, name)
-    folders = [RunFolder(numbered[number]) for number in sorted(numbered, reverse=True)]
-    return next((folder for folder in folders if folder.has_checkpoints), None)
-
-
 def _numbered(base: Path, name: str) -> dict[int, Path]:
     """What is in `base` under the run's name, by number; the plain name is number 1."""
     pattern = re.compile(re.escape(name) + r"(?:-([2-9]|[1-9]\d+))?")
@@ -125,31 +155,10 @@ def _numbered(base: Path, name: str) -> dict[int, Path]:
 
 
 def _folder_to_resume(base: Path, name: str, explicit: Path | None, source: Path) -> RunFolder:
-    if os.path.isdir(source):
-        origin: RunFolder | None = _existing_run(source)
-        checkpoint = None
-    elif os.path.isfile(source):
-        origin = RunFolder(source.parent.parent) if source.parent.name == "checkpoints" else None
-        checkpoint = source
-    else:
-        raise CheckpointError(
-            f"--resume {source}: there is no such checkpoint or run folder",
-            hint="give a checkpoint file or a run folder, or --resume auto for the latest run",
-        )
+    origin, checkpoint = locate(source)
     if explicit and not (origin and _same(explicit, origin.path)):
         return RunFolder(_unused(explicit).path, checkpoint or _latest_path(origin))
     return RunFolder((origin or _new_folder(base, name)).path, checkpoint)
-
-
-def _existing_run(path: Path) -> RunFolder:
-    """The run whose folder, or whose folder of checkpoints, this is."""
-    for folder in (RunFolder(path), RunFolder(path.parent)):
-        if folder.has_checkpoints and path in (folder.path, folder.checkpoints):
-            return folder
-    raise CheckpointError(
-        f"--resume {path}: there are no checkpoints in this folder",
-        hint="give a checkpoint file or a run folder, or --resume auto for the latest run",
-    )
 
 
 def _latest_path(origin: RunFolder | None) -> Path | None:

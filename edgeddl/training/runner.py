@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +46,9 @@ from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.parameters import named_parameters
+from edgeddl.training.resume import continue_run
 from edgeddl.training.run_folder import RunFolder
+from edgeddl.training.run_lock import using
 from edgeddl.training.startup import PreparedRun, prepare_run
 from edgeddl.training.stop import StopRequest, exit_code_after_stop
 from edgeddl.training.summary import rank_summary, render_summary, summarise
@@ -66,14 +68,21 @@ def run_training(
     config: TrainConfig,
     communicator: Communicator,
     *,
+    given: Collection[str] | None = None,
     threads: int = 1,
     stop: StopRequest | None = None,
 ) -> Outcome:
-    """Train as configured, on all ranks together. `threads` is only reported."""
+    """Train as configured, on all ranks together. `threads` is only reported.
+
+    `given` names the options that the user has set: a resumed run has its own for all others. None
+    stands for all options.
+    """
+    config = continue_run(config, given, communicator)
     linpack = require_linpack(communicator) if config.require_linpack else []
     run = prepare_run(config, communicator)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
-    with log.recording(_log_path(run)) as log_file:
+    folder = run.folder.path if run.folder else None
+    with using(folder), log.recording(_log_path(run)) as log_file:
         allreduce, image_seconds = choose_allreduce(run), measure_computing(run)
         share_by_speed(run, image_seconds)
         forecast = make_forecast(run, allreduce, image_seconds)
@@ -239,6 +248,7 @@ def _make_loop(
         run.state,
         loader=loader,
         epoch_images=run.epoch_images,
+        classes=len(run.dataset.classes),
         updater=updater,
         schedule=run.schedule,
         evaluate=evaluate_now,
@@ -298,7 +308,8 @@ def _publish(run: PreparedRun, folder: RunFolder, summary: dict[str, Any]) -> No
     if summary["measured_steps"]:
         paths.append(folder.summary)
     else:
-        logger.info("nothing was left to do: the run stands at its end; a larger --epochs goes on")
+        limit = "--epochs" if summary["epochs"] >= run.config.epochs else "--max-steps"
+        logger.info("the run is already complete; use a larger %s to continue", limit)
     written = [path for path in paths if _write_summary(path, summary)]
     files = [("checkpoints", str(folder.checkpoints))]
     log.say(render_summary(summary, files + [("summary", str(path)) for path in written]))
@@ -318,7 +329,7 @@ def _complain_of_loss(saved_step: int | None, step: int) -> int:
     where = "there is no checkpoint" if saved_step is None else f"the last is of step {saved_step}"
     error = CheckpointError(
         f"the model as trained up to step {step} is NOT saved: {where}",
-        hint="make room, then go on with --resume auto",
+        hint="make room, then continue with --resume auto",
     )
     logger.error("%s", error)
     return error.exit_code

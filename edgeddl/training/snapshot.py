@@ -21,7 +21,7 @@ import numpy as np
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.communicator import Communicator
-from edgeddl.config import COURSE_NEUTRAL_OPTIONS, TrainConfig
+from edgeddl.config import MODEL_OPTIONS, TrainConfig
 from edgeddl.errors import CheckpointError
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training import compression_state
@@ -30,7 +30,6 @@ from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics, persistent_numbers
 
-MODEL_OPTIONS = ("model", "stem", "dataset")
 COMPRESSION_OPTIONS = ("compression", "compression_rank")
 
 
@@ -44,6 +43,7 @@ class Snapshots:
     arena: Arena
     optimizer: MomentumSGD
     compression: CompressionState | None = None
+    data: str | None = None  # fingerprint of the images
 
     def capture(self, state: RunState) -> Checkpoint:
         statistics = RunningStatistics(self.model)
@@ -65,6 +65,7 @@ class Snapshots:
             "state": state.to_json(),
             "options": self.config.to_json(),
             "ranks": self.communicator.size,
+            "data": self.data,
         }
         return Checkpoint(arrays=arrays, meta=meta)
 
@@ -80,24 +81,59 @@ class Snapshots:
             raise CheckpointError(f"{origin} does not describe a training run")
         RunState.from_json(meta.get("state"), origin)
         compression = self._compression_of(meta)
-        expected = {name: a.shape for name, a in self._expected_arrays(ranks, compression).items()}
+        expected = self._expected_arrays(ranks, compression)
+        ignored = () if compression else (f"{compression_state.PREFIX}/",)
+        self._check_arrays(checkpoint, expected, origin, ignored)
+        if self.data is not None and meta.get("data", self.data) != self.data:
+            raise CheckpointError(
+                f"{origin} was trained on other images of {options.get('dataset')} than those of"
+                f" this run (fingerprint {meta['data']}, now {self.data})",
+                hint="give the --data-dir that the run was started with",
+            )
+
+    def check_model(self, checkpoint: Checkpoint, origin: str) -> None:
+        """Raise unless this run can start from the parameters of this checkpoint: on rank 0."""
+        expected = {
+            **_prefixed("parameters", self._views(self.arena.parameters)),
+            **_prefixed("statistics", RunningStatistics(self.model).arrays()),
+        }
+        unused = ("velocity/", "rank_statistics/", f"{compression_state.PREFIX}/")
+        self._check_arrays(checkpoint, expected, origin, unused)
+
+    def _check_arrays(
+        self,
+        checkpoint: Checkpoint,
+        expected: Mapping[str, np.ndarray],
+        origin: str,
+        ignored: tuple[str, ...],
+    ) -> None:
         for_chainer = _prefixed("parameters", persistent_numbers(self.model))  # in newer ones
         found = {
-            name: array.shape
+            name: array
             for name, array in checkpoint.arrays.items()
-            if name not in for_chainer
-            and (compression or not name.startswith(f"{compression_state.PREFIX}/"))
+            if name not in for_chainer and not name.startswith(ignored)
         }
         for name in sorted(expected.keys() | found.keys()):
-            if expected.get(name) != found.get(name):
-                model = " ".join(f"--{key} {options.get(key)}" for key in MODEL_OPTIONS)
+            shapes = [
+                arrays[name].shape if name in arrays else None for arrays in (found, expected)
+            ]
+            if shapes[0] != shapes[1]:
+                there, here = (shape or "absent" for shape in shapes)
                 raise CheckpointError(
-                    f"{origin} is not of this model: {name} has shape"
-                    f" {found.get(name, 'absent')}, expected {expected.get(name, 'absent')}",
-                    hint=f"it was written with {model}",
+                    f"{origin} is not of this model: {name} has shape {there}, expected {here}",
+                    hint=_written_with(checkpoint.meta),
                 )
-            if checkpoint.arrays[name].dtype != np.float32:
+            if found[name].dtype != np.float32:
                 raise CheckpointError(f"{origin}: {name} is not an array of float32")
+
+    def initialise(self, checkpoint: Checkpoint | None) -> None:
+        """Start from the parameters and statistics of rank 0's checkpoint, if it has one."""
+        if not self.communicator.allgather(checkpoint is not None)[0]:
+            return
+        if checkpoint is not None:
+            _fill(self._views(self.arena.parameters), checkpoint.arrays, "parameters")
+        self.communicator.broadcast(self.arena.parameters)
+        self._restore_statistics(checkpoint, None)
 
     def restore(self, checkpoint: Checkpoint | None) -> RunState | None:
         """Continue from rank 0's checkpoint on all ranks; None where it has none."""
@@ -117,10 +153,13 @@ class Snapshots:
             state.ring_from_bytes = None
         return state
 
-    def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int) -> None:
+    def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int | None) -> None:
+        """Each rank's own, from a checkpoint of as many ranks; else the average over ranks."""
         statistics = RunningStatistics(self.model)
         same_ranks = ranks == self.communicator.size
-        rows = np.zeros((ranks if same_ranks else 1, statistics.flat().size), np.float32)
+        rows = np.zeros(
+            (self.communicator.size if same_ranks else 1, statistics.flat().size), np.float32
+        )
         if checkpoint is not None:
             prefix = "rank_statistics" if same_ranks else "statistics"
             _fill(statistics.split(rows), checkpoint.arrays, prefix)
@@ -150,14 +189,11 @@ class Snapshots:
         return {name: self.arena.view(flat, name) for name in self.arena.names}
 
 
-def changed_options(config: TrainConfig, meta: Mapping[str, Any]) -> list[str]:
-    """Options that make a resumed run take another course than the one before, a line each."""
-    before = meta["options"]
-    return [
-        f"{name} {before[name]} -> {value}"
-        for name, value in config.shared_options().items()
-        if name in before and before[name] != value and name not in COURSE_NEUTRAL_OPTIONS
-    ]
+def _written_with(meta: Mapping[str, Any]) -> str | None:
+    options = meta.get("options")
+    if not isinstance(options, dict):
+        return None
+    return "it was written with " + " ".join(f"--{n} {options.get(n)}" for n in MODEL_OPTIONS)
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

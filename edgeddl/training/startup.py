@@ -18,23 +18,35 @@ from edgeddl.comm.parameter_agreement import check_parameters
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
-from edgeddl.errors import ConfigError
+from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.kernels.matrices import Products
 from edgeddl.log import logger
 from edgeddl.models import build_model, find_model
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.balance import check_balance, starting_shares
-from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from edgeddl.training.checkpoint import (
+    BEST_NAME,
+    Checkpoint,
+    CheckpointStore,
+    read_checkpoint,
+)
 from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.local_steps import steps_to_round_end
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
-from edgeddl.training.run_folder import RunFolder, choose_run_folder, run_name
+from edgeddl.training.resume import check_unchanged
+from edgeddl.training.run_folder import (
+    RUNS_FOLDER,
+    RunFolder,
+    choose_run_folder,
+    locate,
+    run_name,
+)
+from edgeddl.training.run_lock import check_unused
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
-from edgeddl.training.snapshot import Snapshots, changed_options
+from edgeddl.training.snapshot import Snapshots
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics
 
-RUNS_FOLDER = Path("runs")
 IMAGE_SHAPE = (3, 32, 32)
 
 
@@ -85,7 +97,10 @@ class PreparedRun:
 
 
 def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
-    """Collective: load, build, agree, and take up the run where it was left."""
+    """Collective: load, build, agree, and continue the run where it was left.
+
+    `config.resume` is "never" or a path: `resume.continue_run` has replaced "auto".
+    """
     peak = scaled_learning_rate(
         config.lr, communicator.size, config.accumulation, config.lr_scaling
     )
@@ -109,13 +124,14 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     compression = (
         CompressionState(communicator, bucket_sum) if isinstance(bucket_sum, PowerSGD) else None
     )
-    snapshots = Snapshots(config, communicator, model, arena, optimizer, compression)
-    folder, checkpoint = together(
+    snapshots = Snapshots(
+        config, communicator, model, arena, optimizer, compression, dataset.fingerprint
+    )
+    folder, checkpoint, initial = together(
         communicator, lambda: _open_folder(config, communicator, snapshots)
     )
+    snapshots.initialise(initial)
     state = snapshots.restore(checkpoint) or RunState()
-    if state.first_image >= len(dataset.train):  # fewer training images than before
-        state.epoch, state.first_image = state.epoch + 1, 0
     state.shares = starting_shares(
         config.balance, config.batch_size * config.accumulation, communicator.size, state.shares
     )
@@ -206,35 +222,61 @@ def _products(
 
 def _open_folder(
     config: TrainConfig, communicator: Communicator, snapshots: Snapshots
-) -> tuple[RunFolder | None, Checkpoint | None]:
-    """On rank 0: where the run lives, and the checkpoint it goes on from."""
+) -> tuple[RunFolder | None, Checkpoint | None, Checkpoint | None]:
+    """On rank 0: where the run lives, the checkpoint it continues from, and the one it starts from.
+
+    Whatever is wrong with either is found before anything is written.
+    """
     if communicator.rank != 0:
-        return None, None
+        return None, None, None
     for option, path in (("--summary", config.summary), ("--timeline", config.timeline)):
         if path is not None:
             check_output_path(option, path)
+    checkpoint = None if config.resume == "never" else _find_checkpoint(config, snapshots)
+    starts_from = config.init_from if checkpoint is None else None
+    initial = _find_initial(starts_from, snapshots) if starts_from else None
     name = run_name(config.model, config.dataset)
     folder = choose_run_folder(RUNS_FOLDER, name, config.run_dir, config.resume)
-    checkpoint = None if config.resume == "never" else _find_checkpoint(config, folder, snapshots)
+    check_unused(folder.path)
     try:
         write_json(folder.options, config.to_json())
     except OSError as error:
         raise ConfigError(f"{folder.options} cannot be written: {error.strerror}") from error
-    return folder, checkpoint
+    return folder, checkpoint, initial
 
 
-def _find_checkpoint(
-    config: TrainConfig, folder: RunFolder, snapshots: Snapshots
-) -> Checkpoint | None:
-    store = CheckpointStore(folder.checkpoints, config.keep_checkpoints)
-    origin = folder.resume_from
-    found = (origin, read_checkpoint(origin)) if origin else store.latest()
-    if found is None:
-        logger.info("no checkpoint in %s: starting anew", folder.checkpoints)
+def _find_checkpoint(config: TrainConfig, snapshots: Snapshots) -> Checkpoint | None:
+    """What --resume PATH continues from; None for a run that was ended before its first one."""
+    folder, path = locate(Path(config.resume))
+    if path is not None:
+        checkpoint = read_checkpoint(path)
+    elif latest := _latest(folder):
+        path, checkpoint = latest
+    else:
+        logger.info("no checkpoint in %s: starting from scratch", config.resume)
         return None
-    path, checkpoint = found
     snapshots.check(checkpoint, str(path))
+    check_unchanged(checkpoint.meta["options"], config, str(path))
     logger.info("resuming from %s", path)
-    for change in changed_options(config, checkpoint.meta):
-        logger.warning("resuming with another option than before: %s", change)
     return checkpoint
+
+
+def _find_initial(source: Path, snapshots: Snapshots) -> Checkpoint:
+    """What --init-from names: a checkpoint, or the best, else the latest, of a run."""
+    folder, path = locate(source, "--init-from")
+    if folder is not None and path is None:
+        best = folder.checkpoints / BEST_NAME
+        path = best if best.is_file() else None
+    if path is not None:
+        checkpoint = read_checkpoint(path)
+    elif latest := _latest(folder):
+        path, checkpoint = latest
+    else:
+        raise CheckpointError(f"--init-from {source}: there are no checkpoints in this run folder")
+    snapshots.check_model(checkpoint, f"--init-from {path}")
+    logger.info("starting from the parameters of %s", path)
+    return checkpoint
+
+
+def _latest(folder: RunFolder | None) -> tuple[Path, Checkpoint] | None:
+    return CheckpointStore(folder.checkpoints, keep=1).latest() if folder else None

@@ -66,7 +66,7 @@ def summarise(
         "images_per_second": global_speed,
         "scaling_efficiency": global_speed / alone if alone else None,
         "final_accuracy": final_accuracy,
-        "best_accuracy": state.best_accuracy,
+        "best_accuracy": state.best[1],
         "stopped": stopped,
         "data_verified": data_verified,
         "ranks": ranks,

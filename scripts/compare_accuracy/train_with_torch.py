@@ -79,6 +79,7 @@ def train(config: TrainConfig, torch: Rival, threads: int) -> TrainingLoop:
             run.state,
             loader=loader,
             epoch_images=run.epoch_images,
+            classes=len(run.dataset.classes),
             updater=TorchUpdater(torch),  # type: ignore[arg-type]
             schedule=run.schedule,
             evaluate=lambda: evaluate(torch, run.dataset),

@@ -230,6 +230,30 @@ def test_a_stopped_process_shows_no_sign_of_life(tmp_path: Path) -> None:
     assert "rank 1 on" in errors and "no sign of life" in errors
 
 
+def test_resume_needs_no_other_option_and_the_run_on_rank_0_alone(tmp_path: Path) -> None:
+    """The other rank is started in an empty folder, as on a host with a disk of its own."""
+    assert train(tmp_path, 2, "--lr", "0.07", "--max-steps", "3").returncode == 0
+    (tmp_path / "host").mkdir()
+    resume = (*TRAIN, "--resume", "auto")
+    other = (":", "-np", "1", "--wdir", tmp_path / "host", sys.executable, *resume)
+    done = mpirun(1, *resume, *other, cwd=tmp_path, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    name = "runs/tests.models-TinyNet-shapes"
+    assert f"the newest unfinished run is {name}" in done.stderr
+    assert f"options from {name}/options.json: --model tests.models:TinyNet" in done.stderr
+    (tmp_path / "straight").mkdir()
+    assert train(tmp_path / "straight", 2, "--lr", "0.07").returncode == 0
+    assert summary(tmp_path)["step_losses"] == summary(tmp_path / "straight")["step_losses"]
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*.npz")}
+    refused = mpirun(
+        2, *resume, "--dataset", "shapes", "--lr", "0.1", cwd=tmp_path, env=ENVIRONMENT
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.count("--lr: 0.07 there, 0.1 now") == 1
+    assert "Traceback" not in refused.stderr
+    assert before == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*.npz")}
+
+
 def test_a_killed_rank_ends_the_job_and_the_run_resumes(tmp_path: Path) -> None:
     options = ("--checkpoint-every", "1", "--stall-timeout-seconds", "60")
     with running(tmp_path, 2, "--epochs", "10000", *options) as job:

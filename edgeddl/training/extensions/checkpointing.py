@@ -41,7 +41,7 @@ class Checkpointing:
         """Nothing: `on_pause` follows."""
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
-        best = state.best_step == state.step
+        best = state.best[0] == state.step
         due = self._is_due(state)
         self._paused_step = state.step
         if not (final or best or due):
@@ -50,14 +50,16 @@ class Checkpointing:
         check_finite("norm of the parameters", self._snapshots.parameter_norm(), state.step)
         checkpoint = self._snapshots.capture(state)
         if self._store is not None:
-            self._save(self._store, checkpoint, state.step, best)
+            self._save(self._store, checkpoint, state, best)
         # Else the others would wait for rank 0 in the next step, and count it as communication.
         self._snapshots.communicator.barrier()
 
-    def _save(self, store: CheckpointStore, checkpoint: Checkpoint, step: int, best: bool) -> None:
+    def _save(
+        self, store: CheckpointStore, checkpoint: Checkpoint, state: RunState, best: bool
+    ) -> None:
         try:
-            store.save(step, checkpoint, best=best)
-            self.saved_step = step
+            store.save(state.step, checkpoint, best=best, at_end=state.end_evaluation is not None)
+            self.saved_step = state.step
         except CheckpointError as error:
             logger.warning("the run goes on, but %s", error)
 

@@ -80,20 +80,46 @@ def test_a_run_that_was_taken_up_again(tmp_path: Path) -> None:
 def test_steps_that_were_done_twice_count_the_second_time(tmp_path: Path) -> None:
     train(tmp_path, 2)
     first = tmp_path / "checkpoints" / "checkpoint-00000004.npz"
-    summary = train(tmp_path, 2, resume=str(first), lr=0.001)
+    summary = train(tmp_path, 2, resume=str(first), epochs=4)  # another schedule: other losses
     run = read_run(tmp_path)
     check_whole(run, summary)
     moments = [one.elapsed for one in run.steps]
     assert moments == sorted(moments)
 
 
-def test_another_number_of_ranks(tmp_path: Path) -> None:
-    train(tmp_path, 3, max_steps=2)
-    summary = train(tmp_path, 2, resume="auto")
+@pytest.mark.parametrize("ranks", [(3, 2), (2, 3)])
+def test_another_number_of_ranks(tmp_path: Path, ranks: tuple[int, int]) -> None:
+    """The report keeps what was measured before the resume, and says how many ranks there were."""
+    before, after = ranks
+    train(tmp_path, before, max_steps=4, batch_size=2)
+    summary = train(tmp_path, after, resume="auto", batch_size=2)
     run = read_run(tmp_path)
     check_whole(run, summary)
-    assert all(len(one.ranks) == 2 for one in run.measured)
-    describe_run(run)
+    assert {len(one.ranks) for one in run.measured} == {before, after}
+    assert run.measured[0].first_step <= 4
+    description = describe_run(run)
+    assert [start["ranks"] for start in description["starts"]] == [before, after]
+    assert len(description["ranks"]) == 3
+    assert all(rank["images_per_second"] > 0 for rank in description["ranks"])
+    assert 0 < description["results"]["scaling_efficiency"] <= 1
+    assert ["ranks", f"{before}, then {after} from step 5"] in result_rows([run])
+
+
+def test_going_back_to_an_earlier_number_of_ranks(tmp_path: Path) -> None:
+    """Steps of 3 ranks that were repeated with 2 do not count."""
+    two = [{"host": "a", "cpu": "c", "threads": 1}] * 2
+    starts = [START, START | {"step": 4, "ranks": two}, START | {"step": 2}]
+    run = read_run(write(tmp_path, *starts))
+    assert run.rank_counts == [(0, 1)]
+    run = read_run(write(tmp_path, *starts, START | {"step": 3, "ranks": two}))
+    assert run.rank_counts == [(0, 1), (3, 2)]
+
+
+def test_the_losses_of_a_diverged_run_are_no_damage(tmp_path: Path) -> None:
+    epoch = {"event": "epoch", "time": 1002.0, "epoch": 1, "step": 1, "loss": 8.5e20}
+    run = read_run(write(tmp_path, START, steps(1, 1001.0, 8.5e20), epoch | {"test_loss": 1e300}))
+    assert run.damaged_lines == 0
+    assert run.epochs[0]["loss"] == 8.5e20
 
 
 def test_cut_off_at_any_byte(tmp_path: Path) -> None:
@@ -113,8 +139,9 @@ def test_cut_off_at_any_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "last", "best"),
     [
-        ({"outcome": "stopped", "final_accuracy": 0.7}, 0.7, 0.7),  # within an epoch
+        ({"outcome": "finished", "final_accuracy": 0.7}, 0.7, 0.7),  # by --max-steps
         ({"outcome": "finished", "final_accuracy": 0.4}, 0.4, 0.5),
+        ({"outcome": "stopped", "final_accuracy": 0.5}, 0.5, 0.5),  # that of the epoch, repeated
         ({"outcome": "failed", "error": "a cable"}, 0.5, 0.5),
     ],
 )
@@ -122,8 +149,12 @@ def test_accuracy_as_far_as_it_is_known(
     tmp_path: Path, end: dict[str, Any], last: float, best: float
 ) -> None:
     epoch = {"event": "epoch", "time": 1002.0, "epoch": 1, "step": 1, "accuracy": 0.5}
-    write(tmp_path, START, steps(1, 1002.0, 2.5), epoch, {"event": "end", "time": 1003.0, **end})
-    found = results(read_run(tmp_path))
+    lines = [steps(1, 1002.0, 2.5), epoch, steps(2, 1003.0, 2.4)]
+    write(tmp_path, START, *lines, {"event": "end", "time": 1004.0, **end})
+    run = read_run(tmp_path)
+    found = results(run)
+    assert max(one["accuracy"] for one in run.evaluations) == best  # what the plot shows
+    assert len(run.evaluations) == (2 if end["outcome"] == "finished" else 1)
     assert (found["accuracy"], found["best_accuracy"]) == (last, best)
 
 

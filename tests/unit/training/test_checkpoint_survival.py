@@ -117,7 +117,7 @@ try:
     store.save(2, Checkpoint({}, {}))
 except CheckpointError as error:
     print(error.message)
-for resume in ("never", "auto"):
+for resume in ("never", str(base / "run")):
     try:
         choose_run_folder(base, "run", None, resume)
     except ConfigError as error:

@@ -22,6 +22,7 @@ from edgeddl.training.forecast import (
     measure_computing,
     share_by_speed,
 )
+from edgeddl.training.resume import continue_run
 from edgeddl.training.startup import PreparedRun, prepare_run
 from edgeddl.training.statistics import RunningStatistics
 from tests.unit.training.test_equivalence import NORMALISED
@@ -30,7 +31,7 @@ from tests.unit.training.training_runs import OPTIONS, train
 
 def prepare(folder: Path, ranks: Communicator, **options: Any) -> PreparedRun:
     given = OPTIONS | {"run_dir": folder, "model": NORMALISED} | options
-    return prepare_run(TrainConfig(**given), ranks)
+    return prepare_run(continue_run(TrainConfig(**given), None, ranks), ranks)
 
 
 def look(run: PreparedRun) -> forecast.Forecast | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +121,6 @@ def test_a_model_that_differs_from_rank_to_rank_is_explained(
     assert not list(tmp_path.iterdir())
 
 
-def test_changed_options_are_named_when_a_run_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    train(tmp_path, max_steps=1)
-    with caplog.at_level(logging.WARNING, "edgeddl"):
-        train(tmp_path, resume="auto", lr=0.07, max_steps=3)
-    assert "lr 0.05 -> 0.07" in caplog.text
-    assert "max_steps" not in caplog.text
-
-
 def test_a_run_stopped_at_the_end_of_an_epoch_still_gets_its_best(tmp_path: Path) -> None:
     """The evaluation that was due then is made when the run goes on, and its model is kept."""
     stop = StopRequest()
@@ -160,6 +149,7 @@ def test_a_run_stopped_at_the_end_of_an_epoch_still_gets_its_best(tmp_path: Path
         ("state.step", 5),
         ("state.history", [{}]),
         ("state.unknown", 1),
+        ("state.end_evaluation", {"step": 2}),
     ],
 )
 def test_a_checkpoint_that_describes_nonsense_is_refused(

@@ -14,9 +14,17 @@ import pytest
 from edgeddl.comm.bucket import Use
 from edgeddl.comm.local import SingleCommunicator
 from edgeddl.config import TrainConfig
-from edgeddl.errors import CheckpointError, ConfigError, EdgeddlError
-from edgeddl.training.checkpoint import CheckpointStore
+from edgeddl.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergenceError,
+    EdgeddlError,
+)
+from edgeddl.report.results import results
+from edgeddl.report.run import read_run
+from edgeddl.training.checkpoint import CheckpointStore, read_checkpoint
 from edgeddl.training.clock import PHASES, Stopwatch
+from edgeddl.training.divergence import check_evaluation, check_losses
 from edgeddl.training.parameters import observe_parameters
 from edgeddl.training.runner import run_training
 from edgeddl.training.startup import IMAGE_SHAPE
@@ -181,6 +189,86 @@ def test_divergence_ends_the_run_with_a_hint(tmp_path: Path) -> None:
     assert "--lr" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({}, "on the test images"),
+        ({"eval_every": 9}, "for 10 steps"),
+        ({"max_steps": 6}, "on the test images"),
+    ],
+)
+def test_divergence_is_found_while_numbers_are_finite(
+    tmp_path: Path, options: dict[str, Any], where: str
+) -> None:
+    """The loss is about 1e28, and never infinite."""
+    with pytest.raises(DivergenceError, match=where):
+        train(tmp_path, 2, model=NORMALISED, lr=1e3, lr_scaling="none", batch_size=4, **options)
+    assert not (tmp_path / "summary.json").exists()
+
+
+# ResNet-18 on `shapes` with 40 times the default learning rate: it recovers.
+SPIKE = [2.35, 14.8, 36.4, 44.2, 6.5, 12.5, 8.78, 4.11, 4.63, 3.4, 2.96, 2.81, 2.48, 2.55, 2.45]
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        SPIKE,
+        [2.3] * 3 + [1e6] * 9 + [2.3],  # nine steps may be a spike
+        [900.0] + [5000.0] * 30,  # a model that starts so, and has not left it yet
+        [2.3] * 20 + [45.0] * 20,
+    ],
+)
+def test_healthy_losses_are_no_divergence(losses: list[float]) -> None:
+    for count in range(1, len(losses) + 1):
+        check_losses(losses[:count], classes=10)
+    check_evaluation(2_254_201.75, [*losses[:-1], 2.3], classes=10)  # statistics lag behind
+    check_evaluation(2.3, losses, classes=10)
+
+
+def test_ten_losses_far_above_guessing_are_divergence() -> None:
+    check_losses([2.3] + [47.0] * 9, classes=10)
+    with pytest.raises(DivergenceError, match="for 10 steps"):
+        check_losses([2.3] + [47.0] * 10, classes=10)
+    with pytest.raises(DivergenceError, match="on the test images"):
+        check_evaluation(47.0, [2.3, 47.0], classes=10)
+
+
+def test_the_evaluation_at_an_early_end_counts(tmp_path: Path) -> None:
+    """One definition of the best model: in the state, the summary, best.npz and the report."""
+    ended = train(tmp_path, max_steps=3)
+    assert ended["best_accuracy"] == ended["final_accuracy"] is not None
+    best = read_checkpoint(tmp_path / "checkpoints" / "best.npz").meta["state"]
+    assert (best["step"], best["end_evaluation"]["accuracy"]) == (3, ended["best_accuracy"])
+    assert read_run(tmp_path).evaluations == [{"step": 3, "accuracy": ended["final_accuracy"]}]
+    for steps in (7, 8, 12, 16):
+        ended = train(tmp_path, max_steps=steps, eval_every=2, resume="auto")
+        run = read_run(tmp_path)
+        assert ended["best_accuracy"] == max(one["accuracy"] for one in run.evaluations)
+        assert ended["best_accuracy"] == results(run)["best_accuracy"] >= ended["final_accuracy"]
+        assert run.evaluations[-1]["step"] == steps
+    assert ["accuracy" in entry for entry in ended["history"]] == [False, True]
+
+
+def test_the_best_model_is_the_one_of_the_best_accuracy(tmp_path: Path) -> None:
+    """Wherever the run was ended, and the same at last as if it never had been."""
+    options = {"limit_test": 300, "epochs": 3, "lr": 0.2}
+    straight = train(tmp_path / "straight", **options)
+    ended_better = 0
+    for steps in range(1, 25):
+        ended = train(tmp_path / "run", **options, max_steps=steps, resume="auto")
+        best = read_checkpoint(tmp_path / "run" / "checkpoints" / "best.npz").meta["state"]
+        end = best["end_evaluation"] or {"accuracy": best["history"][-1]["accuracy"]}
+        assert end["accuracy"] == ended["best_accuracy"], steps
+        ended_better += best["end_evaluation"] is not None and steps > 8
+    assert ended_better, "no early end was better than all epochs: this test shows nothing"
+    assert ended["best_accuracy"] == straight["best_accuracy"]
+    one, other = (tmp_path / name / "checkpoints" / "best.npz" for name in ("run", "straight"))
+    assert read_checkpoint(one).meta["state"] == read_checkpoint(other).meta["state"]
+    names = sorted(path.name for path in one.parent.iterdir())
+    assert names == ["best.npz"] + [f"checkpoint-{step:08d}.npz" for step in (22, 23, 24)]
+
+
 def test_checkpoints_kept(tmp_path: Path) -> None:
     train(tmp_path, checkpoint_every=2, keep_checkpoints=2, epochs=2)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
@@ -216,12 +304,6 @@ def test_full_disk_is_a_warning(
     assert "No space left" in caplog.text
     assert "up to step 16 is NOT saved" in caplog.text
     assert outcome.exit_code == 2
-
-
-def test_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    train(tmp_path, max_steps=1)
-    with pytest.raises(EdgeddlError, match="not of this model"):
-        train(tmp_path, 2, resume="auto", model=NORMALISED)
 
 
 def test_used_run_folder_is_refused(tmp_path: Path) -> None:

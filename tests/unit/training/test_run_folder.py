@@ -9,7 +9,7 @@ import pytest
 
 from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore
-from edgeddl.training.run_folder import RunFolder, choose_run_folder, run_name
+from edgeddl.training.run_folder import RunFolder, choose_run_folder, list_runs, run_name
 
 NAME = "resnet18-cifar10"
 
@@ -75,22 +75,15 @@ def test_a_file_under_the_name_is_not_overwritten(base: Path) -> None:
     assert (base / NAME).read_text() == "mine"
 
 
-def test_auto_takes_the_highest_number_with_checkpoints(base: Path) -> None:
-    for name in (NAME, f"{NAME}-2", f"{NAME}-10"):
+def test_runs_are_folders_with_checkpoints(base: Path) -> None:
+    assert list_runs(base) == []
+    for name in ("one", "two"):
         a_run(base / name, 1)
-    (base / f"{NAME}-11" / "checkpoints").mkdir(parents=True)
-    assert choose(base, "auto") == RunFolder(base / f"{NAME}-10")
-
-
-def test_auto_begins_a_new_run_where_there_is_none(base: Path) -> None:
-    assert choose(base, "auto").path == base / NAME
-    assert choose(base, "auto").path == base / f"{NAME}-2"
-
-
-def test_auto_finds_a_run_with_only_its_best(base: Path) -> None:
-    last = a_run(base / NAME, 1)
+    last = a_run(base / "only-its-best", 1)
     last.rename(last.with_name("best.npz"))
-    assert choose(base, "auto").path == base / NAME
+    (base / "empty" / "checkpoints").mkdir(parents=True)
+    (base / "notes.txt").write_text("mine")
+    assert {run.path.name for run in list_runs(base)} == {"one", "two", "only-its-best"}
 
 
 def test_explicit_and_never_refuse_a_used_folder(base: Path, tmp_path: Path) -> None:
@@ -98,18 +91,20 @@ def test_explicit_and_never_refuse_a_used_folder(base: Path, tmp_path: Path) -> 
     assert choose(base, "never", explicit).path == explicit
     assert choose(base, "never", explicit).path == explicit
     a_run(explicit, 1)
-    with pytest.raises(ConfigError, match="already holds checkpoints") as caught:
+    with pytest.raises(ConfigError, match="already holds another run") as caught:
         choose(base, "never", explicit)
-    assert "--resume auto" in str(caught.value.hint)
+    assert f"--resume {explicit}" in str(caught.value.hint)
     assert "--run-dir" in str(caught.value.hint)
     assert not base.exists()
 
 
-def test_explicit_and_auto_take_that_folder(base: Path, tmp_path: Path) -> None:
-    a_run(base / NAME, 1)
-    assert choose(base, "auto", tmp_path / "mine") == RunFolder(tmp_path / "mine")
-    a_run(tmp_path / "mine", 1)
-    assert choose(base, "auto", tmp_path / "mine") == RunFolder(tmp_path / "mine")
+def test_a_run_without_checkpoints_yet_is_not_overwritten(base: Path, tmp_path: Path) -> None:
+    """It was killed before its first one: its options are there, and its events."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "options.json").write_text("{}")
+    with pytest.raises(ConfigError, match="already holds another run"):
+        choose(base, "never", tmp_path / "mine")
+    assert choose(base, tmp_path / "mine").path == tmp_path / "mine"
 
 
 def test_a_checkpoint_goes_on_in_its_run(base: Path) -> None:
@@ -124,7 +119,7 @@ def test_a_relative_checkpoint_goes_on_in_its_run(
 ) -> None:
     checkpoint = a_run(base / NAME, 1)
     monkeypatch.chdir(checkpoint.parent)
-    assert choose(base, checkpoint.name) == RunFolder(base / NAME, checkpoint)
+    assert choose(base, checkpoint.name) == RunFolder(base / NAME, Path(checkpoint.name))
     assert choose(base, ".") == RunFolder(base / NAME)
 
 
@@ -155,7 +150,7 @@ def test_a_run_folder_can_go_on_elsewhere_from_its_latest_readable(
 def test_going_on_elsewhere_does_not_mix_two_runs(base: Path, tmp_path: Path) -> None:
     checkpoint = a_run(base / NAME, 1)
     a_run(tmp_path / "mine", 5)
-    with pytest.raises(ConfigError, match="already holds checkpoints"):
+    with pytest.raises(ConfigError, match="already holds another run"):
         choose(base, checkpoint, tmp_path / "mine")
 
 
@@ -175,17 +170,16 @@ def test_nothing_to_resume_from(base: Path, resume: str, monkeypatch: pytest.Mon
     monkeypatch.chdir(base.parent)
     with pytest.raises(CheckpointError, match=f"--resume .*{resume}: there") as caught:
         choose(base, resume)
-    assert "--resume auto" in str(caught.value.hint)
+    assert "give a checkpoint file or a run folder" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("resume", ["never", "auto"])
-def test_places_that_cannot_be_written_to(tmp_path: Path, resume: str) -> None:
+def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "dangling").symlink_to(tmp_path / "absent" / "folder")
     # Nobody may make folders in /proc/self, root included.
     for place in (tmp_path / "file", tmp_path / "dangling", Path("/proc/self")):
         with pytest.raises(ConfigError, match="cannot be written to") as caught:
-            choose(tmp_path, resume, explicit=place)
+            choose(tmp_path, "never", explicit=place)
         assert "--run-dir" in str(caught.value.hint)
         with pytest.raises(ConfigError, match="cannot be written to"):
-            choose(base=place, resume=resume)
+            choose(base=place, resume="never")
