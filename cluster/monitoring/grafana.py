@@ -13,7 +13,7 @@ from cluster.monitoring.dashboard_json import DATASOURCE
 
 DASHBOARDS = Path(__file__).with_name("dashboards")
 FOLDER = "edgeddl"
-# Grafana logs an error for each of these folders that does not exist. Its package makes them.
+# Grafana looks into these as well, and logs an error if they do not exist.
 EMPTY_FOLDERS = ("alerting", "notifiers", "plugins")
 
 
