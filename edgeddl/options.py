@@ -124,8 +124,7 @@ def _checked_item(origin: str, key: str, value: Any) -> tuple[str, Any]:
         raise ConfigError(f"{origin}: {key} = {shown(value)}: {error}") from None
     if value not in argument.get("choices", (value,)):
         raise ConfigError(
-            f"{origin}: {key} = {shown(value)}:"
-            f" expected one of {', '.join(argument['choices'])}"
+            f"{origin}: {key} = {shown(value)}: expected one of {', '.join(argument['choices'])}"
         )
     return option.name, value
 
