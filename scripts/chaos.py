@@ -5,7 +5,8 @@
     scripts/chaos --json chaos.json
 
 A run passes if it ends by itself within LONGEST_SECONDS of the fault, with exit code 0 only if it
-was complete, and leaves no process behind. The exit code is 1 if a run does not pass.
+was complete, and leaves no process behind. The exit code is 1 if a run does not pass. A run that
+ended before the fault is counted as missed: it shows nothing.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: None for one that did not."""
+    """How a run ended: exit code None for one that did not.
 
+    `missed`: the run had ended before the fault, as it may at shut-down, and shows nothing.
+    """
+
+    missed: bool
     seconds: float
     exit_code: int | None
     complete: bool
@@ -69,6 +74,8 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
+        if self.missed:
+            return "missed"
         if self.exit_code is None:
             return "HANG"
         if self.exit_code == 0 and not self.complete:
@@ -104,7 +111,7 @@ def run(case: Case, folder: Path) -> Outcome:
     try:
         await_moment(case, mark, folder / "run", job)
         inflict(case, mark)
-        struck = time.monotonic()
+        missed, struck = job.poll() is not None, time.monotonic()
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.wait(timeout=LONGEST_SECONDS)
         seconds, exit_code = time.monotonic() - struck, job.poll()
@@ -120,7 +127,7 @@ def run(case: Case, folder: Path) -> Outcome:
         job.wait()
     complete = (folder / "run" / "summary.json").exists()
     said = (folder / "output").read_text(errors="replace")
-    return Outcome(round(seconds, 1), exit_code, complete, left_over, said)
+    return Outcome(missed, round(seconds, 1), exit_code, complete, left_over, said)
 
 
 def await_moment(case: Case, mark: str, run: Path, job: subprocess.Popen[bytes]) -> None:
@@ -203,7 +210,7 @@ def main() -> int:
                 f" {case.moment}: {outcome.verdict} after {outcome.seconds} s",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
-            if outcome.verdict != "ok":
+            if outcome.verdict not in ("ok", "missed"):
                 print(outcome.said, file=sys.stderr)
     return report(results, options.json)
 
@@ -220,11 +227,14 @@ def report(results: list[tuple[Case, Outcome]], path: Path | None) -> int:
     header = ["system", "fault", "rank", "at", "seconds", "exit code", "complete", "verdict"]
     print(render_table(header, rows))
     hangs = sum(outcome.verdict == "HANG" for _, outcome in results)
-    failed = sum(outcome.verdict != "ok" for _, outcome in results)
-    print(f"\n{len(results)} faults, {hangs} hangs, {failed - hangs} other failures")
+    missed = sum(outcome.missed for _, outcome in results)
+    failed = sum(outcome.verdict not in ("ok", "missed") for _, outcome in results)
+    faults = len(results) - missed
+    print(f"\n{faults} faults, {hangs} hangs, {failed - hangs} other failures, {missed} missed")
     if path is not None:
         cases = [asdict(case) | asdict(o) | {"verdict": o.verdict} for case, o in results]
-        figures = {"faults": len(results), "hangs": hangs, "failed": failed, "cases": cases}
+        counts = {"faults": faults, "hangs": hangs, "failed": failed, "missed": missed}
+        figures = counts | {"cases": cases}
         path.write_text(json.dumps(figures, indent=1) + "\n")
     return 1 if failed else 0
 
