@@ -33,6 +33,11 @@ def launched_rank() -> int | None:
     return next((int(rank) for rank in ranks if rank is not None), None)
 
 
+def launched_size() -> int:
+    """How many ranks mpirun has started; 1 where nothing says so."""
+    return int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
+
+
 def ranks_on_host() -> int:
     """How many ranks mpirun has started on this machine."""
     return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("MPI_LOCALNRANKS", "1")))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from edgeddl import log, machine
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
+from edgeddl.heartbeat import COMPLETE, ENDED, FAILED, RUNNING, STARTING, Heartbeat
 from edgeddl.options import build_parser, read_given_options
 from edgeddl.training.stop import StopRequest
 
 if TYPE_CHECKING:
     from edgeddl.comm.communicator import Communicator
+
+# mpirun ends the ranks within a second of the first one's failure.
+SILENCE_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,48 +28,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log.configure()
     if {"-h", "--help"} & set(arguments):
         return _print_help()
-    options = _Options(arguments)
-    machine.limit_threads(options.threads)
+    try:
+        given = read_given_options(arguments)
+        config = TrainConfig(**given)
+    except EdgeddlError as error:
+        return _refuse(error)
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    heartbeat = Heartbeat(config.stall_timeout_seconds)
+    heartbeat.enter(STARTING)
     # NumPy reads the number of threads when it is imported: nothing above may import it.
-    from edgeddl.comm.connect import connect
+    from edgeddl.comm.connect import connect, disconnect
 
     try:
         communicator = connect()
     except EdgeddlError as error:
         log.logger.error("%s", error)
         return error.exit_code
+    heartbeat.enter(RUNNING)
     log.speak_as(communicator.rank, communicator.size, communicator.host)
     from edgeddl.comm.agreement import run_as_rank
 
-    return run_as_rank(communicator, lambda: _train(options, communicator))
+    code = run_as_rank(communicator, lambda: _train(config, given, threads, communicator))
+    heartbeat.enter(FAILED if code else COMPLETE)
+    disconnect()
+    heartbeat.enter(ENDED)
+    return code
 
 
-class _Options:
-    """Parsed options, or the complaint about them, which waits until ranks can talk."""
+def _refuse(error: EdgeddlError) -> int:
+    """Report wrong options without a word to other ranks, which may not be there yet.
 
-    def __init__(self, arguments: Sequence[str]) -> None:
-        self.given: frozenset[str] = frozenset()  # names of those that are not defaults
-        self._config: TrainConfig | None = None
-        self._error: EdgeddlError | None = None
-        try:
-            given = read_given_options(arguments)
-            self.given, self._config = frozenset(given), TrainConfig(**given)
-        except EdgeddlError as error:
-            self._error = error
-
-    @property
-    def shown(self) -> TrainConfig:
-        """The options as far as they are known: the defaults where they are wrong."""
-        return self._config or TrainConfig()
-
-    @property
-    def threads(self) -> int:
-        return self.shown.threads or machine.default_threads()
-
-    def require(self) -> TrainConfig:
-        if self._error is not None or self._config is None:
-            raise self._error or AssertionError("neither options nor a complaint")
-        return self._config
+    The ranks have the same options as a rule, so rank 0 speaks. mpirun then ends the others before
+    they repeat it. They do so if only their own options are wrong.
+    """
+    if rank := machine.launched_rank():
+        log.speak_as(rank, machine.launched_size(), socket.gethostname())
+        time.sleep(SILENCE_SECONDS)
+    log.logger.error("%s", error)
+    return error.exit_code
 
 
 def _print_help() -> int:
@@ -72,22 +75,20 @@ def _print_help() -> int:
     return 0
 
 
-def _train(options: _Options, communicator: Communicator) -> int:
-    from edgeddl.comm.agreement import together
+def _train(
+    config: TrainConfig, given: Collection[str], threads: int, communicator: Communicator
+) -> int:
     from edgeddl.comm.watchdog import watching
     from edgeddl.training.runner import run_training
 
     stop = StopRequest()
     watched = watching(
         communicator,
-        warning_seconds=options.shown.stall_warning_seconds,
-        timeout_seconds=options.shown.stall_timeout_seconds,
+        warning_seconds=config.stall_warning_seconds,
+        timeout_seconds=config.stall_timeout_seconds,
     )
     with stop.listening(), watched as communicator:
-        config = together(communicator, options.require)
-        outcome = run_training(
-            config, communicator, given=options.given, threads=options.threads, stop=stop
-        )
+        outcome = run_training(config, communicator, given=given, threads=threads, stop=stop)
         communicator.close()
     return outcome.exit_code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from edgeddl import machine
 from edgeddl.comm.communicator import Communicator
@@ -14,6 +15,8 @@ def connect() -> Communicator:
     """The ranks mpirun has started, or this process alone where there is no mpirun."""
     if machine.launched_rank() is None:
         return SingleCommunicator()
+    # comm/mpi.py calls MPI_Init, not the import of mpi4py. At exit MPI_Finalize is made up for.
+    os.environ |= {"MPI4PY_RC_INITIALIZE": "false", "MPI4PY_RC_FINALIZE": "true"}
     try:
         from edgeddl.comm.mpi import MPICommunicator
     except (ImportError, RuntimeError) as error:
@@ -30,3 +33,13 @@ def connect() -> Communicator:
             hint="use the environment's mpirun: . .venv/bin/activate; which mpirun",
         )
     return communicator
+
+
+def disconnect() -> None:
+    """MPI_Finalize, if this process is one of many. Nothing may communicate after it.
+
+    At the interpreter's exit it would also be called, but then no thread runs that could send a
+    heartbeat.
+    """
+    if "edgeddl.comm.mpi" in sys.modules:
+        sys.modules["edgeddl.comm.mpi"].finalize()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import os
 import sys
 import time
@@ -32,6 +33,7 @@ class MPICommunicator:
     """
 
     def __init__(self) -> None:
+        _initialize()
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise CommunicationError(
                 "this MPI does not let several threads communicate (MPI_THREAD_MULTIPLE)",
@@ -172,6 +174,27 @@ class _ProgressBoard:
             self._heard[status.Get_source()] = (int(count[0]), time.monotonic())
         now = time.monotonic()
         return [(count, now - heard) for count, heard in self._heard]
+
+
+# mpi4py holds the interpreter's lock in MPI_Init and MPI_Finalize, which wait for other ranks.
+# A call by ctypes does not, so that this rank's heartbeat goes on.
+_library = ctypes.CDLL(MPI.__file__)
+
+
+def _initialize() -> None:
+    if MPI.Is_initialized():
+        return
+    provided = ctypes.c_int()
+    if _library.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided)):
+        raise CommunicationError("MPI_Init failed", hint="mpirun's lines above say why")
+    for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
+        comm.Set_errhandler(MPI.ERRORS_RETURN)  # errors become exceptions
+
+
+def finalize() -> None:
+    """MPI_Finalize: nothing may communicate any more."""
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        _library.MPI_Finalize()
 
 
 def _as_bytes(array: np.ndarray) -> list[Any]:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import selectors
 import socket
 import struct
 import sys
@@ -26,7 +27,6 @@ from edgeddl.errors import CommunicationError
 
 TIMEOUT_SECONDS = 10.0
 WORD_BYTES = 16
-WORD_SECONDS = 3.0  # a neighbour says it at once, but packets may be lost
 LOOPBACK = "127.0.0.1"
 HINT = "--allreduce mpi, without --compression fp16, sums by Open MPI's own messages"
 # Of <linux/sockios.h>.
@@ -162,25 +162,46 @@ def _connect(place: tuple[str, int], word: bytes, name: str) -> socket.socket:
 
 
 def _accept(listener: socket.socket, word: bytes, name: str) -> socket.socket:
-    """The first connection that knows the word."""
+    """The first connection that knows the word.
+
+    Connections are read in parallel, so that idle ones do not delay the neighbour.
+    """
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
-        listener.settimeout(left)
+    heard: dict[socket.socket, bytes] = {}
+    with selectors.DefaultSelector() as selector:
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ)
         try:
-            stream, _ = listener.accept()
+            while (left := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fileobj is listener:
+                        with contextlib.suppress(BlockingIOError, ConnectionError):  # it has left
+                            stream, _ = listener.accept()
+                            stream.setblocking(False)
+                            selector.register(stream, selectors.EVENT_READ)
+                            heard[stream] = b""
+                        continue
+                    stream = key.fileobj  # type: ignore[assignment]
+                    more = _read(stream, len(word) - len(heard[stream]))
+                    heard[stream] += more
+                    if secrets.compare_digest(heard[stream], word):
+                        del heard[stream]  # the others are closed
+                        return stream
+                    if not more or len(heard[stream]) == len(word):
+                        selector.unregister(stream)
+                        del heard[stream]
+                        stream.close()
         except OSError as error:
             raise CommunicationError(f"{name} has not connected: {error}", hint=HINT) from None
-        if secrets.compare_digest(_hear(stream, len(word)), word):
-            return stream
-        stream.close()
+        finally:
+            for stream in heard:
+                stream.close()
     raise CommunicationError(f"{name} has not connected", hint=HINT)
 
 
-def _hear(stream: socket.socket, count: int) -> bytes:
-    """The first bytes that somebody says; fewer, if it takes too long."""
-    stream.settimeout(WORD_SECONDS)
-    heard = b""
-    with contextlib.suppress(OSError):
-        while len(heard) < count and (more := stream.recv(count - len(heard))):
-            heard += more
-    return heard
+def _read(stream: socket.socket, count: int) -> bytes:
+    """What has arrived; nothing once the other side has left."""
+    try:
+        return stream.recv(count)
+    except OSError:
+        return b""

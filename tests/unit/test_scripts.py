@@ -21,6 +21,7 @@ from tests.support import REPOSITORY
 SHELL_SCRIPTS = [
     "scripts/bench-kernels",
     "scripts/bench-scaling",
+    "scripts/chaos",
     "scripts/compare-accuracy",
     "scripts/compare-compression",
     "scripts/fuzz",
@@ -286,15 +287,23 @@ def test_the_exit_code_of_an_undisturbed_job_is_kept(tmp_path: Path) -> None:
     assert code == 3
 
 
-def run_prterun(folder: Path, program: str) -> subprocess.CompletedProcess[bytes]:
-    """Run scripts/prterun without its patience over a program."""
+IMPATIENT = {"PATIENCE_SECONDS": 0}
+
+
+def run_prterun(
+    folder: Path, program: str, *arguments: str | Path, constants: dict[str, float] = IMPATIENT
+) -> subprocess.CompletedProcess[bytes]:
+    """Run scripts/prterun, with other values of its constants, over a program."""
     (folder / "bin").mkdir()
     (folder / "bin" / "prterun").write_text(f"#!/bin/sh\n{program}\n")
     (folder / "bin" / "prterun").chmod(0o755)
     script = (REPOSITORY / "scripts" / "prterun").read_text()
-    (folder / "script").write_text(script.replace("PATIENCE_SECONDS = 5", "PATIENCE_SECONDS = 0"))
+    for name, value in constants.items():
+        script, count = re.subn(rf"(?m)^{name} = \d+", f"{name} = {value}", script)
+        assert count == 1
+    (folder / "script").write_text(script)
     return subprocess.run(
-        [sys.executable, folder / "script", folder / "child"],
+        [sys.executable, folder / "script", *(arguments or [folder / "child"])],
         env={"PATH": "/usr/bin:/bin", "OPAL_PREFIX": str(folder)},
         capture_output=True,
         timeout=30,
@@ -321,6 +330,88 @@ def test_a_job_that_lost_a_daemon_is_no_success(tmp_path: Path, code: int, expec
 def test_what_ranks_say_is_passed_on_to_the_last_word(tmp_path: Path) -> None:
     done = run_prterun(tmp_path, 'printf "10%%\\r20%%\\rno newline" >&2')
     assert (done.returncode, done.stderr) == (0, b"10%\r20%\rno newline")
+
+
+# As edgeddl/heartbeat.py sends them: rank, ranks, host, phase, timeout.
+BEAT = "printf '\\036edgeddl %s\\n' '{}' >&2; "
+QUICK = {
+    "PATIENCE_SECONDS": 1, "REPORT_SECONDS": 1, "SILENT_SECONDS": 2, "MARGIN_SECONDS": 1,
+    "LONGEST_END_SECONDS": 3,
+}  # fmt: skip
+TRAIN = ("-np", "2", "python", "-m", "edgeddl.train")
+
+
+def run_quickly(folder: Path, beats: list[str], then: str = "sleep 60", *options: str) -> str:
+    """What is said when ranks send these heartbeats and then no more; the job must be ended."""
+    program = "".join(BEAT.format(beat) for beat in beats) + then
+    done = run_prterun(folder, program, *TRAIN, *options, constants=QUICK)
+    assert done.returncode == 3, done.stderr
+    assert b"edgeddl 0" not in done.stderr  # heartbeats are not shown
+    return done.stderr.decode()
+
+
+def test_ranks_that_are_not_started_have_a_time_limit(tmp_path: Path) -> None:
+    """As with an idle connection to prterun's port, which blocks its start-up."""
+    said = run_quickly(tmp_path, [], "sleep 60", "--stall-timeout-seconds", "3")
+    assert re.search(r"warning: waited \d s for mpirun to start the ranks", said)
+    assert "the job ends after 3 s" in said and "ss -tnp" in said
+    assert re.search(r"error: gave up after \d s of waiting for mpirun to start", said)
+
+
+def test_a_rank_that_stops_before_mpi_init_is_named(tmp_path: Path) -> None:
+    again = BEAT.format("0 2 pi-01 starting 4")
+    said = run_quickly(
+        tmp_path,
+        ["0 2 pi-01 starting 4", "1 2 pi-02 starting 3"],
+        f"for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5; {again} done; sleep 60",
+    )
+    assert re.search(r"error: .* waiting for rank 1 on pi-02 \(no heartbeat\)\n", said)
+
+
+def test_a_rank_that_is_not_started_is_named(tmp_path: Path) -> None:
+    again = BEAT.format("0 2 pi-01 starting 4")
+    said = run_quickly(tmp_path, [], f"while sleep 0.5; do {again} done")
+    assert "waiting for rank 1 (not started)" in said
+
+
+def test_living_ranks_in_mpi_init_wait_for_mpirun(tmp_path: Path) -> None:
+    again = BEAT.format("0 1 pi-01 starting 4")
+    said = run_quickly(tmp_path, [], f"while sleep 0.5; do {again} done")
+    assert "waiting for MPI_Init; all 1 ranks are alive" in said and "ss -tnp" in said
+
+
+def test_a_rank_that_stops_after_the_last_collective_is_named(tmp_path: Path) -> None:
+    beats = ["0 2 pi-01 running 600", "1 2 pi-02 running 600", "0 2 pi-01 complete 600"]
+    said = run_quickly(tmp_path, [*beats, "1 2 pi-02 complete 600", "0 2 pi-01 ended 600"])
+    assert re.search(r"warning: waited \d s for the end of rank 1 on pi-02", said)
+    assert re.search(r"error: the run is complete and saved, but gave up after 3 s", said)
+
+
+def test_daemons_that_outlive_all_ranks_have_a_time_limit(tmp_path: Path) -> None:
+    said = run_quickly(tmp_path, ["0 1 pi-01 failed 600", "0 1 pi-01 ended 600"])
+    assert "the end of mpirun: a host does not answer" in said
+
+
+def test_a_job_that_falls_silent_as_a_whole_has_a_time_limit(tmp_path: Path) -> None:
+    said = run_quickly(tmp_path, ["0 1 pi-01 running 3"])
+    assert re.search(r"gave up after \d s of waiting for rank 0 on pi-01 \(no heartbeat\)", said)
+
+
+def test_a_heartbeat_in_two_parts_is_not_shown(tmp_path: Path) -> None:
+    program = "printf 'one\\036edgeddl 0 1 pi' >&2; sleep 0.2; printf -- '-01 running 2\\ntwo' >&2"
+    assert run_prterun(tmp_path, program).stderr == b"onetwo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "beats"), [(("sleep", "4"), []), (TRAIN, ["0 1 pi-01 running 600"])]
+)
+def test_what_is_not_stuck_is_left_alone(
+    tmp_path: Path, arguments: tuple[str, ...], beats: list[str]
+) -> None:
+    """Another program without heartbeats, and training that goes on."""
+    program = "".join(BEAT.format(beat) + "sleep 2; " for beat in beats * 2) + "sleep 2"
+    done = run_prterun(tmp_path, program, *arguments, constants=QUICK | {"SILENT_SECONDS": 9})
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_boards_get_the_same_version_of_everything_edgeddl_needs() -> None:

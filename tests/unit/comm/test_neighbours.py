@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from ipaddress import IPv4Interface
@@ -208,16 +209,36 @@ def test_a_word_may_come_in_parts() -> None:
             one.close()
 
 
-def test_a_silent_stranger_does_not_keep_the_neighbour_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(neighbours, "WORD_SECONDS", 0.1)
+def test_idle_connections_do_not_keep_the_neighbour_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do those that send nonsense or leave: all are read in parallel, and closed in the end."""
+    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 2.0)
     word = b"w" * neighbours.WORD_BYTES
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
-        silent = socket.create_connection(place)
+        strangers = [socket.create_connection(place) for _ in range(6)]
+        strangers[4].sendall(b"x" * 100)
+        strangers[5].sendall(word[:-1])
+        socket.create_connection(place).close()
         neighbour = neighbours._connect(place, word, "rank 7")
         accepted = neighbours._accept(listener, word, "rank 6")
         assert accepted.getpeername() == neighbour.getsockname()
-        for one in (silent, neighbour, accepted):
+        for stranger in strangers:
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+            stranger.close()
+        neighbour.sendall(b"first bytes")
+        accepted.settimeout(5)
+        assert accepted.recv(20) == b"first bytes"  # what follows the word is not lost
+        for one in (neighbour, accepted):
             one.close()
+
+
+def test_idle_connections_alone_are_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as stranger,
+    ):
+        with pytest.raises(CommunicationError, match="rank 6 has not connected"):
+            neighbours._accept(listener, b"w" * neighbours.WORD_BYTES, "rank 6")
+        assert stranger.recv(1) == b""

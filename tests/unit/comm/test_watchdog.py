@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.local import run_ranks
-from edgeddl.comm.watchdog import watching
+from edgeddl.comm.local import SingleCommunicator, run_ranks
+from edgeddl.comm.watchdog import Watchdog, _Wait, watching
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 
 
@@ -123,3 +125,103 @@ def test_a_rank_behind_on_one_lane_is_named(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING, "edgeddl"), contextlib.suppress(CommunicationError):
         run_ranks(2, work)
     assert "not arrived: rank 1 on thread-1" in caplog.text
+
+
+class OneOfThree(SingleCommunicator):
+    """A rank that hears from nobody by itself: each test says what it has heard."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank, self.size, self.hosts = rank, 3, ["pi-01", "pi-02", "pi-03"]
+        self.exit_codes: list[int] = []
+
+    def abort(self, exit_code: int) -> None:  # type: ignore[override]
+        self.exit_codes.append(exit_code)
+
+
+# Signs of life are due every two seconds, and silence is more than three of them.
+WARNING, TIMEOUT, SILENCE = 8.0, 20.0, 6.0
+ALIVE, SILENT = SILENCE - 0.5, SILENCE + 0.5
+
+
+@contextlib.contextmanager
+def watchdog_of(rank: int) -> Iterator[tuple[OneOfThree, Watchdog]]:
+    communicator = OneOfThree(rank)
+    watchdog = Watchdog(communicator, warning_seconds=WARNING, timeout_seconds=TIMEOUT)
+    try:
+        yield communicator, watchdog
+    finally:
+        watchdog.close()
+
+
+def judge(rank: int, waited: float, *heard: tuple[int, float]) -> tuple[list[int], bool]:
+    """By one rank that has begun 5 collectives: exit codes, and whether it has warned."""
+    with watchdog_of(rank) as (communicator, watchdog):
+        watchdog._judge(_Wait("barrier", time.monotonic() - waited), 5, list(heard))
+        return communicator.exit_codes, watchdog._warned
+
+
+ONE_LATE = [(5, ALIVE), (5, ALIVE), (4, ALIVE)]
+
+
+def test_the_first_rank_that_waits_warns_and_the_others_do_not() -> None:
+    assert [judge(rank, WARNING + 0.5, *ONE_LATE)[1] for rank in range(3)] == [True, False, False]
+    first_silent = [(5, SILENT), (5, ALIVE), (5, ALIVE)]
+    assert [judge(rank, WARNING + 0.5, *first_silent)[1] for rank in (1, 2)] == [True, False]
+
+
+def test_nobody_warns_before_the_time() -> None:
+    assert not any(judge(rank, WARNING - 0.5, *ONE_LATE)[1] for rank in range(3))
+
+
+def test_rank_0_speaks_when_all_are_late() -> None:
+    all_late = [(4, ALIVE)] * 3
+    assert [judge(rank, WARNING + 0.5, *all_late)[1] for rank in range(3)] == [True, False, False]
+
+
+def test_the_rank_that_speaks_ends_the_job_first() -> None:
+    """Others follow two signs of life later, should it be unable to."""
+    assert judge(0, TIMEOUT - 0.5, *ONE_LATE) == ([], True)
+    assert judge(0, TIMEOUT + 0.5, *ONE_LATE) == ([3], False)
+    assert judge(1, TIMEOUT + 3.5, *ONE_LATE) == ([], False)
+    assert judge(1, TIMEOUT + 4.5, *ONE_LATE) == ([3], False)
+
+
+@pytest.mark.parametrize(
+    ("heard", "late"),
+    [
+        ([(5, ALIVE), (5, ALIVE), (4, ALIVE)], "rank 2 on pi-03 (alive, but busy or hanging)"),
+        ([(5, ALIVE), (6, SILENT), (5, ALIVE)], "rank 1 on pi-02 (no sign of life)"),
+        ([(5, ALIVE), (6, ALIVE), (5, ALIVE)], "all ranks have arrived"),
+    ],
+)
+def test_who_is_late(
+    heard: list[tuple[int, float]], late: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "edgeddl"):
+        judge(0, WARNING + 0.5, *heard)
+    assert caplog.text.count(late) == 1
+    assert caplog.text.count("rank ") == (0 if late.startswith("all") else 1)
+
+
+def test_a_warning_comes_once_for_each_collective(caplog: pytest.LogCaptureFixture) -> None:
+    with watchdog_of(0) as (_, watchdog), caplog.at_level(logging.WARNING, "edgeddl"):
+        for _ in range(2):
+            with watchdog.collective("barrier"):
+                for _ in range(2):
+                    wait = _Wait("barrier", time.monotonic() - WARNING - 0.5)
+                    watchdog._judge(wait, 5, ONE_LATE)
+    assert caplog.text.count("s in barrier; not arrived: rank 2") == 2
+
+
+@pytest.mark.parametrize(("warning", "interval"), [(8.0, 2.0), (60.0, 5.0)])
+def test_four_signs_of_life_within_the_warning_time(warning: float, interval: float) -> None:
+    watchdog = Watchdog(OneOfThree(0), warning_seconds=warning, timeout_seconds=TIMEOUT)
+    assert watchdog._interval == interval
+    watchdog._closed.set()
+
+
+def test_one_rank_needs_no_watchdog() -> None:
+    alone = SingleCommunicator()
+    with watched(alone, warning=1, timeout=2) as communicator:
+        assert communicator is alone
