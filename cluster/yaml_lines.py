@@ -23,8 +23,23 @@ DEEPEST = 50
 MOST_VALUES = 100_000
 
 
+class _TooDeepError(Exception):
+    """Values are nested too deeply; its argument is the line."""
+
+
 class _Loader(yaml.SafeLoader):
     """Also takes Ansible's own tags; a secret stays the text that it is in the file."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        # Ends at once: 1,700 brackets took PyYAML 1.4 s, up to Python's limit of recursion.
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise _TooDeepError(self.peek_event().start_mark.line + 1)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def _as_text(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
@@ -98,8 +113,8 @@ def read_yaml(path: Path) -> Part:
         raise ClusterError(f"cannot read {path}: {reason}") from None
     try:
         node = yaml.compose(text, _Loader)
-    except RecursionError:
-        raise ClusterError(f"{path}: values are nested too deeply") from None
+    except _TooDeepError as error:
+        raise ClusterError(f"{path}:{error}: values are nested too deeply") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
