@@ -43,6 +43,7 @@ COURSE_NEUTRAL_OPTIONS = (
     "stall_warning_seconds",
     "stall_timeout_seconds",
     "require_linpack",
+    "memory_check",
     "timeline",
     "timeline_steps",
     "metrics_port",
@@ -315,6 +316,12 @@ class TrainConfig:
     )
     require_linpack: bool = _option(
         False, RUN, "start only where each host has passed `python -m edgeddl linpack`"
+    )
+    memory_check: str = _option(
+        "refuse",
+        RUN,
+        "if the predicted memory of a rank exceeds what its host has: end the run (refuse) or warn",
+        choices=("refuse", "warn"),
     )
     eval_every: int = _option(1, RUN, "epochs between evaluations", **_COUNT)
     checkpoint_every: int | None = _option(

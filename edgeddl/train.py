@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgeddl import log, machine
+from edgeddl import log, machine, oom_sentinel
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.options import build_parser, parse_train_options
@@ -24,6 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_help()
     options = _Options(arguments)
     machine.limit_threads(options.threads)
+    oom_sentinel.watch(_describe_oom_kill(options.shown))
+    try:
+        return _run(options)
+    finally:
+        oom_sentinel.dismiss()
+
+
+def _run(options: _Options) -> int:
     # NumPy reads the number of threads when it is imported: nothing above may import it.
     from edgeddl.comm.connect import connect
 
@@ -62,6 +71,16 @@ class _Options:
         if self._error is not None or self._config is None:
             raise self._error or AssertionError("neither options nor a complaint")
         return self._config
+
+
+def _describe_oom_kill(config: TrainConfig) -> str:
+    rank = machine.launched_rank() or 0
+    return (
+        f"error: rank {rank} on {platform.node()} was killed: the kernel ran out of memory"
+        f" (OOM killer)\n  hint: use a smaller --batch-size than {config.batch_size} with a larger"
+        f" --accumulation than {config.accumulation}, or fewer ranks per host;"
+        " then continue with --resume auto"
+    )
 
 
 def _print_help() -> int:

@@ -26,6 +26,7 @@ from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.local_steps import steps_to_round_end
+from edgeddl.training.memory import MemoryPrediction, check_memory
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
 from edgeddl.training.run_folder import RunFolder, choose_run_folder, run_name
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
@@ -53,6 +54,7 @@ class PreparedRun:
     snapshots: Snapshots
     folder: RunFolder | None
     state: RunState
+    memory: list[MemoryPrediction]  # by rank; empty if ranks are threads
 
     @property
     def epoch_images(self) -> int:
@@ -108,6 +110,16 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         CompressionState(communicator, bucket_sum) if isinstance(bucket_sum, PowerSGD) else None
     )
     snapshots = Snapshots(config, communicator, model, arena, optimizer, compression)
+    # before a folder is made: a refused run leaves nothing behind
+    memory = check_memory(
+        config,
+        communicator,
+        model,
+        arena,
+        bucket_sum,
+        image_shape=IMAGE_SHAPE,
+        train_images=len(dataset.train),
+    )
     folder, checkpoint = together(
         communicator, lambda: _open_folder(config, communicator, snapshots)
     )
@@ -130,6 +142,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         snapshots=snapshots,
         folder=folder,
         state=state,
+        memory=memory,
     )
 
 
