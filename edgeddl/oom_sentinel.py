@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 from edgeddl.hardware.files import read_text
 
 COUNTER = "/proc/vmstat"  # counts kills of cgroups, too
+# What a terminal and mpirun send to whole groups for the rank to act on; SIGTERM ends both.
+FOR_THE_RANK = {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
 SCRIPT = """
-trap '' INT HUP QUIT USR1
 if read -r word; then exit; fi
 while read -r name count; do
     if [ "$name" = oom_kill ] && [ "$count" -gt "$1" ]; then printf '%s\\n' "$2" >&2; fi
@@ -38,6 +40,8 @@ def watch(message: str, counter: Path = Path(COUNTER)) -> None:
     if kills is None:  # the kernel does not count them
         return
     read_end, write_end = os.pipe()
+    # inherited by the shell, and blocked from its first moment on
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RANK)
     with contextlib.suppress(OSError):  # no shell: as without a sentinel
         subprocess.Popen(
             ["/bin/sh", "-c", SCRIPT, "edgeddl-oom-sentinel", str(kills), message, str(counter)],
@@ -46,6 +50,7 @@ def watch(message: str, counter: Path = Path(COUNTER)) -> None:
             env={},
         )
         _pipe = write_end
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(read_end)
 
 

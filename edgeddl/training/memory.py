@@ -159,7 +159,7 @@ def _describe(
     shared = len(set(communicator.hosts)) < communicator.size
     sharing = " (ranks on the same host share its memory)" if shared else ""
     joined = "\n  ".join(lines)
-    return f"--batch-size {config.batch_size} needs too much memory{sharing}:\n  {joined}"
+    return f"--batch-size {config.batch_size} may not fit into memory{sharing}:\n  {joined}"
 
 
 def _hint(config: TrainConfig, fitting: int) -> str:
