@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,7 +98,17 @@ def memory_cgroup() -> Iterator[Path]:
             swap.write_text("0")
         yield folder
     finally:
-        folder.rmdir()
+        _remove(folder)
+
+
+def _remove(cgroup: Path) -> None:
+    """Once the last process in it is reaped: a sentinel ends just after its rank."""
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            cgroup.rmdir()
+            return
+        time.sleep(0.1)
+    cgroup.rmdir()
 
 
 def train_within(cgroup: Path, run_folder: Path, *options: str) -> tuple[int, str]:
