@@ -122,18 +122,21 @@ def _peak_by_batch(
         constant += parameters if config.local_steps > 1 else 0
 
     def peak_bytes(batch: int) -> int:
-        loaded = LOADED_STEPS * batch * config.accumulation * image_bytes
+        share = max(config.batch_size * config.accumulation, batch)
+        loaded = LOADED_STEPS * share * image_bytes
+        added = parameters if batch < share else 0  # gradients of a micro-batch, to be added
         most = max(pass_bytes(passes.train, batch), evaluation, SNAPSHOT_COPIES * parameters)
-        return constant + loaded + round(most * FRAGMENTATION)
+        return constant + loaded + added + round(most * FRAGMENTATION)
 
     return peak_bytes
 
 
 def _largest_fitting(peak_bytes: Callable[[int], int], own: MemoryPrediction, batch: int) -> int:
-    """The largest micro-batch that fits with the margin; 0 if none does."""
+    """The largest micro-batch that fits with the margin, or else is not refused; 0 if none."""
+    margin = MARGIN if replace(own, peak_bytes=peak_bytes(1)).fits(MARGIN) else -MARGIN
 
     def fits(size: int) -> bool:
-        return replace(own, peak_bytes=peak_bytes(size)).fits(MARGIN)
+        return replace(own, peak_bytes=peak_bytes(size)).fits(margin)
 
     fitting, too_large = 0, batch + 1
     while too_large - fitting > 1:
