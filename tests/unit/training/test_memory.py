@@ -18,7 +18,7 @@ from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import plan_buckets
 from edgeddl.config import TrainConfig
 from edgeddl.models import build_model
-from edgeddl.training.memory import MARGIN, MemoryPrediction, smaller_batch
+from edgeddl.training.memory import REFUSAL_MARGIN, WARNING_MARGIN, MemoryPrediction, smaller_batch
 from edgeddl.training.parameters import move_parameters, observe_parameters
 from edgeddl.training.pass_memory import BlankPasses, pass_bytes, without_trace
 from edgeddl.training.statistics import RunningStatistics
@@ -62,11 +62,11 @@ def test_measuring_leaves_no_trace() -> None:
 
 
 def test_a_prediction_fits_up_to_its_margin() -> None:
-    assert MemoryPrediction(100, 150, 65).fits(MARGIN)
-    assert not MemoryPrediction(100, 150, 64).fits(MARGIN)
-    assert MemoryPrediction(100, 150, 35).fits(-MARGIN)
-    assert not MemoryPrediction(100, 150, 34).fits(-MARGIN)
-    assert MemoryPrediction(100, 150, None).fits(MARGIN)
+    assert MemoryPrediction(100, 150, 73).fits(WARNING_MARGIN)
+    assert not MemoryPrediction(100, 150, 72).fits(WARNING_MARGIN)
+    assert MemoryPrediction(100, 150, 36).fits(REFUSAL_MARGIN)
+    assert not MemoryPrediction(100, 150, 34).fits(REFUSAL_MARGIN)
+    assert MemoryPrediction(100, 150, None).fits(WARNING_MARGIN)
 
 
 def test_a_smaller_batch_keeps_images_and_learning_rate_of_a_step() -> None:
