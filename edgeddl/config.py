@@ -52,6 +52,7 @@ START_OPTIONS = (
     "metrics_address",
     "stall_warning_seconds",
     "stall_timeout_seconds",
+    "memory_check",
 )
 
 # A resumed run takes these from the run it continues, unless they are given. All others, but for
@@ -348,6 +349,12 @@ class TrainConfig:
     )
     require_linpack: bool = _option(
         False, RUN, "start only where each host has passed `python -m edgeddl linpack`"
+    )
+    memory_check: str = _option(
+        "refuse",
+        RUN,
+        "if the predicted memory of a rank exceeds what its host has: end the run (refuse) or warn",
+        choices=("refuse", "warn"),
     )
     eval_every: int = _option(1, RUN, "epochs between evaluations", **_COUNT)
     checkpoint_every: int | None = _option(

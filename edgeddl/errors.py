@@ -9,6 +9,7 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 │   ├── RankDisagreement     ranks run different models, data or options
 │   ├── CollectiveTimeout    ranks did not arrive at a collective operation
 │   └── NeighbourGone        a connection of the ring is lost (comm/ring.py)
+├── MemoryShortage           a batch that does not fit into the memory of a rank
 ├── CheckpointError          a checkpoint: absent, damaged, of another model
 ├── DivergenceError          loss or parameters are not finite, or far beyond those of training
 └── LinpackError             the LINPACK stage: a run that failed, output that makes no sense
@@ -90,6 +91,12 @@ class CollectiveTimeout(CommunicationError):
     def __init__(self, message: str, *, ranks: tuple[int, ...], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.ranks = ranks
+
+
+class MemoryShortage(EdgeddlError):
+    """A batch does not fit into the memory of a rank; all ranks find it out together."""
+
+    on_all_ranks = True
 
 
 class CheckpointError(EdgeddlError):

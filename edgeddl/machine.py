@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import resource
@@ -74,6 +75,44 @@ def resident_memory_bytes() -> int:
     """The memory this process has now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
+
+
+class _Mallinfo(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = [
+        ("others", ctypes.c_size_t * 7),
+        ("uordblks", ctypes.c_size_t),  # bytes in use
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    ]
+
+
+def used_memory_bytes() -> int:
+    """The memory this process has now, without what was freed and will be used again.
+
+    With the native kernels malloc never returns memory to the system. Of its heap, only what is in
+    use counts, and that counts in full: zeros that nobody has written to are not resident yet.
+    """
+    resident = resident_memory_bytes()
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except AttributeError:  # not glibc, or one before 2.33
+        return resident
+    mallinfo.restype = _Mallinfo
+    return resident - _resident_heap_bytes() + mallinfo().uordblks
+
+
+def _resident_heap_bytes() -> int:
+    """Of all parts of the heap: NumPy asks for huge pages for some, which splits it."""
+    kibibytes, in_heap = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):  # a mapping begins: its addresses, ..., its name
+            in_heap = values[-1] == "[heap]"
+        elif in_heap and name == "Rss:":
+            kibibytes += int(values[0])
+    return kibibytes * 1024
 
 
 def versions() -> dict[str, str]:

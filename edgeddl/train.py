@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import socket
 import sys
 import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from edgeddl import log, machine
+from edgeddl import log, machine, oom_sentinel
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.heartbeat import COMPLETE, ENDED, FAILED, RUNNING, STARTING, Heartbeat
@@ -37,6 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine.limit_threads(threads)
     heartbeat = Heartbeat(config.stall_timeout_seconds)
     heartbeat.enter(STARTING)
+    oom_sentinel.watch(_describe_oom_kill(config))
+    try:
+        return _run(config, given, threads, heartbeat)
+    finally:
+        oom_sentinel.dismiss()
+
+
+def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: Heartbeat) -> int:
     # NumPy reads the number of threads when it is imported: nothing above may import it.
     from edgeddl.comm.connect import connect, disconnect
 
@@ -67,6 +76,16 @@ def _refuse(error: EdgeddlError) -> int:
         time.sleep(SILENCE_SECONDS)
     log.logger.error("%s", error)
     return error.exit_code
+
+
+def _describe_oom_kill(config: TrainConfig) -> str:
+    rank = machine.launched_rank() or 0
+    return (
+        f"error: rank {rank} on {platform.node()} was killed: the kernel ran out of memory"
+        f" (OOM killer)\n  hint: use a smaller --batch-size than {config.batch_size} with a larger"
+        f" --accumulation than {config.accumulation}, or fewer ranks per host;"
+        " then continue with --resume auto"
+    )
 
 
 def _print_help() -> int:

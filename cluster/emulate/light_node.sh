@@ -8,7 +8,12 @@ node=$1 folder=$2 environment=$3
 hostname "$node"
 mount --make-rprivate /
 mount -t proc proc /proc
+# The node's own /sys, with the cgroups: programs look there for their memory limit.
+mkdir -p "$folder/cgroup"
+mount --rbind /sys/fs/cgroup "$folder/cgroup"
 mount -t sysfs sysfs /sys
+mount --rbind "$folder/cgroup" /sys/fs/cgroup
+umount -l "$folder/cgroup"
 mount -t tmpfs -o mode=1777 shm /dev/shm
 
 # Over /etc, and over the environment's etc, the node's own files; what else a node writes there

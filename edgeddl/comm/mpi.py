@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
+from edgeddl import oom_sentinel
 from edgeddl.comm.communicator import Choice, Communicator
 from edgeddl.comm.neighbours import connect_ring
 from edgeddl.comm.ring import NeighbourGone, Ring
@@ -118,6 +119,7 @@ class MPICommunicator:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # closed: nobody reads any more
                 stream.flush()
+        oom_sentinel.dismiss()
         MPI.COMM_WORLD.Abort(exit_code)
         os._exit(exit_code)  # not reached where MPI_Abort works
 

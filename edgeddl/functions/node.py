@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
 from edgeddl.functions import gradient_sink, parameter_gate
+from edgeddl.kernels import deferral
 from edgeddl.kernels.checks import is_plain
 from edgeddl.kernels.deferral import after, at_once, finish, queue
 
@@ -29,6 +31,18 @@ _FLOAT32 = np.dtype(np.float32)
 
 # From this size on, arrays are rather computed again than kept: for small ones memory suffices.
 LARGE = 16 << 20
+
+
+@contextmanager
+def scaled_limits(factor: float) -> Iterator[None]:
+    """Within the block a small batch keeps what one that is larger by 1 / factor would keep."""
+    global LARGE
+    before, LARGE = LARGE, int(LARGE * factor)
+    try:
+        with deferral.scaled_limits(factor):
+            yield
+    finally:
+        LARGE = before
 
 
 class Node(chainer.FunctionNode):

@@ -5,7 +5,7 @@ What a machine does not have is None: a zero would look like a measurement.
 """
 
 from edgeddl.hardware.description import describe
-from edgeddl.hardware.memory import Memory, read_memory
+from edgeddl.hardware.memory import Memory, allowed_bytes, read_memory
 from edgeddl.hardware.processor import CoreTime, read_core_time
 from edgeddl.hardware.sensors import Sensors, read_sensors
 from edgeddl.hardware.throttling import Throttling
@@ -15,6 +15,7 @@ __all__ = [
     "Memory",
     "Sensors",
     "Throttling",
+    "allowed_bytes",
     "describe",
     "read_core_time",
     "read_memory",

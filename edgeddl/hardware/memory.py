@@ -1,11 +1,22 @@
-"""The machine's memory, and a process's part of it."""
+"""The machine's memory, what cgroups allow of it, and a process's part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgeddl.hardware.files import read_text
+from edgeddl.hardware.files import read_number, read_text
+
+# Folder of the hierarchy, its files of limit and usage, and in memory.stat what the kernel would
+# give back: version 2, then version 1.
+UNIFIED = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
+LEGACY = (
+    "sys/fs/cgroup/memory",
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+)
 
 
 @dataclass(frozen=True)
@@ -27,3 +38,31 @@ def read_memory(root: Path = Path("/")) -> Memory | None:
     except (KeyError, IndexError, ValueError):
         return None
     return Memory(total * 1024, available * 1024)
+
+
+def allowed_bytes(root: Path = Path("/")) -> int | None:
+    """What this process can take without swapping and without being killed; None if unknown."""
+    memory = read_memory(root)
+    if memory is None:
+        return None
+    return min([memory.available_bytes, *_left_in_cgroups(root)])
+
+
+def _left_in_cgroups(root: Path) -> Iterator[int]:
+    """Of this process's cgroup and those around it: each has its own limit."""
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        hierarchy, limit, usage, idle = LEGACY if controllers else UNIFIED
+        top = root / hierarchy
+        own = top / path.lstrip("/")
+        for folder in [own, *(one for one in own.parents if one.is_relative_to(top))]:
+            most, used = read_number(folder / limit), read_number(folder / usage)
+            if most is not None and used is not None:
+                yield max(most - used + _entry(folder / "memory.stat", idle), 0)
+
+
+def _entry(path: Path, name: str) -> int:
+    lines = (line.split() for line in (read_text(path) or "").splitlines())
+    return next((int(words[1]) for words in lines if words[0] == name), 0)

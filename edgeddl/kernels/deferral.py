@@ -37,7 +37,7 @@ queue = _Queue()
 
 
 @contextmanager
-def deferred(most_bytes: int = MOST_BYTES) -> Iterator[None]:
+def deferred(most_bytes: int | None = None) -> Iterator[None]:
     """Within the block this thread's kernels may be put off; at its end all have run.
 
     They run before, whenever they have more new arrays than this, or a large one. If an exception
@@ -47,13 +47,29 @@ def deferred(most_bytes: int = MOST_BYTES) -> Iterator[None]:
     if queue.open:
         yield
         return
-    queue.open, queue.most_bytes = True, most_bytes
+    queue.open, queue.most_bytes = True, MOST_BYTES if most_bytes is None else most_bytes
     try:
         yield
         finish()
     finally:
         queue.open = False
         queue.calls, queue.bytes = [], 0
+
+
+@contextmanager
+def scaled_limits(factor: float) -> Iterator[None]:
+    """Within the block all limits are multiplied by `factor`, for every thread.
+
+    A small batch then has its kernels run at the same points as a batch that is larger by
+    1 / factor, so its memory can be extrapolated.
+    """
+    names = ("MOST_BYTES", "MOST_BYTES_OF_BACKWARD", "LARGE_BYTES")
+    before = {name: globals()[name] for name in names}
+    globals().update({name: int(limit * factor) for name, limit in before.items()})
+    try:
+        yield
+    finally:
+        globals().update(before)
 
 
 @contextmanager

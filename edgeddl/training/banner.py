@@ -10,6 +10,7 @@ from edgeddl import kernels
 from edgeddl.comm.agreement import describe_ranks
 from edgeddl.table import counted, render_facts
 from edgeddl.training.forecast import Forecast
+from edgeddl.training.memory import MIB
 from edgeddl.training.startup import PreparedRun
 
 WIRE = {"none": "float32", "fp16": "half precision", "powersgd": "PowerSGD of rank {rank}"}
@@ -37,6 +38,7 @@ def render_banner(
         ("balance", _balance(run)),
         ("learning rate", _learning_rate(run)),
         ("communication", _communication(run)),
+        *([("memory", _memory(run))] if run.memory else []),
         *([("link", _link(forecast))] if forecast else []),
         ("run", _position(run)),
         *([("ETA", _eta(remaining_seconds))] if remaining_seconds else []),
@@ -109,6 +111,17 @@ def _communication(run: PreparedRun) -> str:
         kind = f"bucketed, {buckets} of about {config.bucket_bytes / 2**20:g} MiB"
     wire = WIRE[config.compression].format(rank=config.compression_rank)
     return f"{kind}, {wire} on the wire"
+
+
+def _memory(run: PreparedRun) -> str:
+    """Predicted, of the rank with the largest part of what its host has left for it."""
+    rank, memory = max(enumerate(run.memory), key=lambda item: item[1].used_fraction)
+    which = "" if len(run.memory) == 1 else f" (rank {rank} on {run.communicator.hosts[rank]})"
+    peaks = sorted({round(each.peak_bytes / MIB) for each in run.memory})
+    each = f"{peaks[0]}" if len(peaks) == 1 else f"{peaks[0]} to {peaks[-1]}"
+    most = memory.most_bytes
+    limit = "" if most is None else f", at most {memory.used_fraction:.0%} of {most / MIB:.0f} MiB"
+    return f"about {each} MiB per rank at its peak{limit}{which if limit else ''}"
 
 
 def _link(forecast: Forecast) -> str:

@@ -32,6 +32,7 @@ from edgeddl.training.checkpoint import (
 )
 from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.local_steps import steps_to_round_end
+from edgeddl.training.memory import MemoryPrediction, check_memory
 from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
 from edgeddl.training.resume import check_unchanged
 from edgeddl.training.run_folder import (
@@ -66,6 +67,7 @@ class PreparedRun:
     snapshots: Snapshots
     folder: RunFolder | None
     state: RunState
+    memory: list[MemoryPrediction]  # by rank; empty if ranks are threads
 
     @property
     def epoch_images(self) -> int:
@@ -127,6 +129,16 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     snapshots = Snapshots(
         config, communicator, model, arena, optimizer, compression, dataset.fingerprint
     )
+    # before a folder is made: a refused run leaves nothing behind
+    memory = check_memory(
+        config,
+        communicator,
+        model,
+        arena,
+        bucket_sum,
+        image_shape=IMAGE_SHAPE,
+        train_images=len(dataset.train),
+    )
     folder, checkpoint, initial = together(
         communicator, lambda: _open_folder(config, communicator, snapshots)
     )
@@ -148,6 +160,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         snapshots=snapshots,
         folder=folder,
         state=state,
+        memory=memory,
     )
 
 

@@ -119,12 +119,6 @@ def test_without_its_packages_a_command_names_the_environment(module: str) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_without_its_packages_the_library_cannot_be_imported() -> None:
-    command = [sys.executable, "-S", "-c", "import edgeddl"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert "ModuleNotFoundError" in done.stderr and ".venv/bin/activate" in done.stderr
-
-
 @pytest.mark.parametrize("module", ["cluster.monitoring", "cluster.inventory_file"])
 def test_without_its_packages_a_tool_of_clusters_names_the_environment(module: str) -> None:
     command = [sys.executable, "-S", "-m", module]

@@ -296,6 +296,8 @@ def initialised(ranks: int, **options: Any) -> list[tuple[bytes, bytes, int]]:
 def saved(path: str, prefix: str) -> bytes:
     arrays = read_checkpoint(Path(path)).arrays
     names = sorted(name for name in arrays if name.startswith(f"{prefix}/"))
+    if prefix == "parameters":  # without the running statistics that stand there for Chainer
+        names = [name for name in names if name.replace(prefix, "velocity", 1) in arrays]
     return b"".join(arrays[name].tobytes() for name in names)
 
 

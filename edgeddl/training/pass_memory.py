@@ -1,0 +1,101 @@
+"""Measures the memory of a pass through the model, without ever taking that much.
+
+The memory of a pass is a + b * images. Two small passes of blank images give a and b. They run
+with the limits of the functions (which arrays are kept, how many kernels wait) scaled down by the
+same factor as the batch: without that, a small batch would keep more for each image than a large
+one. tracemalloc counts the bytes of all arrays.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from edgeddl.chainer_compat import chainer
+from edgeddl.comm.arena import Arena
+from edgeddl.functions import smoothed_softmax_cross_entropy
+from edgeddl.functions.backpropagation import backpropagate
+from edgeddl.functions.gradient_sink import collecting
+from edgeddl.functions.node import scaled_limits
+from edgeddl.kernels.deferral import deferred
+from edgeddl.training.parameters import named_parameters
+from edgeddl.training.statistics import RunningStatistics
+
+IMAGES = (2, 3)  # of the small passes; batch normalisation needs more than one
+
+
+def pass_bytes(run_pass: Callable[[int], object], images: int) -> int:
+    """The most memory that arrays take during a pass of this many images, by extrapolation."""
+    few, more = (_traced_peak(run_pass, count, count / images) for count in IMAGES)
+    return max(round(few + (more - few) / (IMAGES[1] - IMAGES[0]) * (images - IMAGES[0])), 0)
+
+
+def _traced_peak(run_pass: Callable[[int], object], images: int, scale: float) -> int:
+    was_tracing = tracemalloc.is_tracing()
+    if not was_tracing:
+        tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        with scaled_limits(scale):
+            run_pass(images)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not was_tracing:
+            tracemalloc.stop()
+
+
+class BlankPasses:
+    """Passes of blank images through a model, which leave no trace in it."""
+
+    def __init__(self, model: chainer.Chain, arena: Arena, image_shape: tuple[int, ...]) -> None:
+        self._model = model
+        self._image_shape = image_shape
+        self._sink = _ArenaSink(model, arena)
+
+    def train(self, images: int) -> None:
+        """Forward and backward, as the updater does them."""
+        labels = np.zeros(images, np.int32)
+        with chainer.using_config("train", True), collecting(self._sink):
+            with deferred():
+                loss = smoothed_softmax_cross_entropy(self._model(self._blank(images)), labels, 0.0)
+                float(loss.array)
+            backpropagate(loss, np.asarray(1, loss.dtype))
+
+    def evaluate(self, images: int) -> None:
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            self._model(self._blank(images))
+
+    def _blank(self, images: int) -> np.ndarray:
+        return np.zeros((images, *self._image_shape), np.float32)
+
+
+@contextmanager
+def without_trace(model: chainer.Chain) -> Iterator[None]:
+    """After the block, running statistics and NumPy's global generator are as they were before."""
+    statistics = RunningStatistics(model)
+    before, random_state = statistics.flat(), np.random.get_state()
+    try:
+        yield
+    finally:
+        statistics.set_flat(before)
+        np.random.set_state(random_state)
+        model.cleargrads()
+
+
+class _ArenaSink:
+    """Gradients go where they go in training, so they take no memory of their own."""
+
+    def __init__(self, model: chainer.Chain, arena: Arena) -> None:
+        parameters = named_parameters(model)
+        self._views = {id(p): arena.gradient(name) for name, p in parameters.items()}
+
+    def view_for(self, parameter: Any) -> np.ndarray | None:
+        return self._views.get(id(parameter))
+
+    def ready(self, parameter: Any) -> None:
+        """Nothing to send."""
