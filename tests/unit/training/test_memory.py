@@ -31,7 +31,7 @@ TRAIN = "--model resnet9 --dataset shapes --batch-size 256 --limit-train 256 --l
 
 def make_passes() -> tuple[object, BlankPasses]:
     model = build_model("resnet9", stem="cifar", classes=10, seed=0)
-    specs = observe_parameters(model, IMAGE_SHAPE, 10, once=True)
+    specs = observe_parameters(model, IMAGE_SHAPE, 10)
     arena = Arena(plan_buckets(specs, 4 << 20))
     move_parameters(model, arena)
     return model, BlankPasses(model, arena, IMAGE_SHAPE)
