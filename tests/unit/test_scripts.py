@@ -158,7 +158,9 @@ def test_only_the_cpu_build_of_pytorch_is_installed() -> None:
     assert wanted.contains("2.13.0+cpu") and not wanted.contains("2.13.0")
 
 
-@pytest.mark.parametrize(("user", "steps"), [(0, "setup lint tools test"), (1000, "setup lint test")])
+@pytest.mark.parametrize(
+    ("user", "steps"), [(0, "setup lint tools test"), (1000, "setup lint test")]
+)
 def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
     tmp_path: Path, user: int, steps: str
 ) -> None:
