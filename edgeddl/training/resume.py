@@ -68,7 +68,7 @@ def continue_run(
 def check_unchanged(before: Mapping[str, Any], config: TrainConfig, origin: str) -> None:
     """Raise unless `config` trains what a run of the options `before` (as JSON) has trained."""
     now = config.to_json()
-    changeable = (*START_OPTIONS, *CHANGEABLE_OPTIONS)
+    changeable: tuple[str, ...] = (*START_OPTIONS, *CHANGEABLE_OPTIONS)
     if _has_same_step({**DEFAULTS, **before}, now):
         changeable += MICRO_BATCH_OPTIONS
     differing = [
