@@ -1,4 +1,4 @@
-"""Daily work with a cluster of boards: `fab -l` in this folder (docs/operations.md)."""
+"""Daily work with a cluster of boards: `fab -l` in this folder (docs/guides/operate.md)."""
 
 from __future__ import annotations
 
