@@ -1,4 +1,4 @@
-"""Daily work with a cluster of boards: `fab -l` in this folder (docs/guides/operate.md)."""
+"""Daily work with a cluster of boards: `fab -l` in this folder (docs/operations.md)."""
 
 from __future__ import annotations
 

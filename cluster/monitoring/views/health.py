@@ -23,7 +23,7 @@ NOW = Row(
     (
         table(
             "Firing alerts",
-            "What is wrong; docs/reference/dashboards.md says what to do about each. Empty is good.",
+            "What is wrong; docs/monitoring.md says what to do about each. Empty is good.",
             Query('ALERTS{alertstate="firing"}'),
             "alertname", "host", "run", "rank", "reason", "severity",
         ),
