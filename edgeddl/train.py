@@ -82,9 +82,8 @@ def _describe_oom_kill(config: TrainConfig) -> str:
     rank = machine.launched_rank() or 0
     return (
         f"error: rank {rank} on {platform.node()} was killed: the kernel ran out of memory"
-        f" (OOM killer)\n  hint: use a smaller --batch-size than {config.batch_size} with a larger"
-        f" --accumulation than {config.accumulation}, or fewer ranks per host;"
-        " then continue with --resume auto"
+        " (OOM killer)\n  hint: continue with --resume auto and half the --batch-size, twice the"
+        " --accumulation and, with --lr-scaling linear, half the --lr; or use fewer ranks per host"
     )
 
 

@@ -50,6 +50,11 @@ class RunFolder:
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
+    @property
+    def records(self) -> tuple[Path, ...]:
+        """The files that only this run may write."""
+        return self.options, self.summary, self.events
+
     def log(self, rank: int) -> Path:
         return self.path / "logs" / f"rank-{rank}.log"
 
@@ -118,9 +123,19 @@ def list_runs(base: Path) -> list[RunFolder]:
     return [folder for folder in folders if folder.has_checkpoints]
 
 
+def check_not_of_a_run(option: str, path: Path) -> None:
+    """Raise if an output file would replace a file of a run: each run writes its own."""
+    folder = RunFolder(path.parent)
+    if path.exists() and path in folder.records and folder.holds_a_run:
+        raise ConfigError(
+            f"{option} {path} belongs to the run in {folder.path}",
+            hint="give a file outside of run folders; every run writes its own summary.json",
+        )
+
+
 def _unused(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    if folder.holds_a_run:
+    if folder.holds_a_run or any(record.exists() for record in folder.records):
         raise ConfigError(
             f"the run folder {path} already holds another run",
             hint=f"continue that run with --resume {path}, or give another --run-dir",

@@ -38,6 +38,7 @@ from edgeddl.training.resume import check_unchanged
 from edgeddl.training.run_folder import (
     RUNS_FOLDER,
     RunFolder,
+    check_not_of_a_run,
     choose_run_folder,
     locate,
     run_name,
@@ -244,6 +245,7 @@ def _open_folder(
         return None, None, None
     for option, path in (("--summary", config.summary), ("--timeline", config.timeline)):
         if path is not None:
+            check_not_of_a_run(option, path)
             check_output_path(option, path)
     checkpoint = None if config.resume == "never" else _find_checkpoint(config, snapshots)
     starts_from = config.init_from if checkpoint is None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -71,3 +72,16 @@ def test_a_daemon_that_dies_is_no_success(
     said, _ = training.communicate(timeout=LONGEST_SECONDS)
     assert training.returncode != 0, said
     assert three_nodes.node(3) in said.partition("run  ")[2]  # after the banner
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_is_the_one_that_is_named(
+    three_nodes: Emulator, training: subprocess.Popen[str], rank: int
+) -> None:
+    """Its neighbours lose their connections at the same time, and must not be blamed for it."""
+    three_nodes.on(rank + 1, "pkill", "-KILL", "-o", "-f", "python -m edgeddl.train")
+    said, _ = training.communicate(timeout=LONGEST_SECONDS)
+    said = said.partition("run  ")[2]  # after the banner
+    assert training.returncode == 128 + signal.SIGKILL, said
+    named = set(re.findall(r"rank (\d+)\D+exited on signal 9", said))
+    assert named == {str(rank)} and "error: " not in said, said

@@ -159,7 +159,9 @@ def test_only_the_cpu_build_of_pytorch_is_installed() -> None:
     assert wanted.contains("2.13.0+cpu") and not wanted.contains("2.13.0")
 
 
-@pytest.mark.parametrize(("user", "steps"), [(0, "tools lint test"), (1000, "lint test")])
+@pytest.mark.parametrize(
+    ("user", "steps"), [(0, "setup lint tools test"), (1000, "setup lint test")]
+)
 def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
     tmp_path: Path, user: int, steps: str
 ) -> None:
@@ -169,7 +171,8 @@ def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
     stand_ins = {
         "bin/id": f"echo {user}",
         "bin/apt-get": "exit 1",
-        "scripts/test-tools": "echo tools >>done",
+        "scripts/setup": "mkdir .venv; echo setup >>done",
+        "scripts/test-tools": "sleep 0.3; echo tools >>done",
         "scripts/lint": "echo lint >>done; exit 3",
         "scripts/test": "echo test >>done",
     }
