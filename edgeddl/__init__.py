@@ -7,7 +7,7 @@ import sys
 
 from edgeddl.chainer_import import install
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 install()
 

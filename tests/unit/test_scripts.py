@@ -24,6 +24,7 @@ SHELL_SCRIPTS = [
     "scripts/chaos",
     "scripts/compare-accuracy",
     "scripts/compare-compression",
+    "scripts/docs-reference",
     "scripts/fuzz",
     "scripts/lint",
     "scripts/quickstart",
