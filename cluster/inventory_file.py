@@ -27,8 +27,8 @@ from cluster.inventory_values import (
     parse_number,
     parse_text,
 )
-from cluster.table import render_table
 from cluster.yaml_lines import Part, read_yaml
+from edgeddl.table import render_table
 
 FOLDER = Path(__file__).with_name("inventory")
 SAMPLE = "cluster/inventory/boards.example.yml"

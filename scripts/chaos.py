@@ -135,7 +135,9 @@ def await_moment(case: Case, mark: str, run: Path, job: subprocess.Popen[bytes])
         "mid-run": lambda: bool(list(run.glob("checkpoints/*.npz"))),
         "shut-down": (run / "summary.json").exists,
     }
-    is_there = moments.get(case.moment, lambda: case.rank in dict(map(reversed, ranks_of(mark))))
+    is_there = moments.get(
+        case.moment, lambda: any(rank == case.rank for _, rank in ranks_of(mark))
+    )
     deadline = time.monotonic() + LONGEST_SECONDS
     while not is_there():
         if job.poll() is not None or time.monotonic() > deadline:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rivals.torch_environment import TORCH_PYTHON, has_torch, install
+from baselines.torch_environment import TORCH_PYTHON, has_torch, install
 
 from cluster.emulate.debian_packages import install as install_packages
 from cluster.emulate.debian_packages import missing_packages

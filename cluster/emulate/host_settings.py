@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cluster.emulate.command import run
+from cluster.emulate.host_command import run
 
 ROOT = Path("/")
 MIRROR = "http://deb.debian.org/debian"

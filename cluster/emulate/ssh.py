@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.emulate.command import run
+from cluster.emulate.host_command import run
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 
 USER = "root"

@@ -20,7 +20,7 @@ from cluster.monitoring.local import (
     Places,
     default_folder,
 )
-from cluster.table import render_table
+from edgeddl.table import render_table
 
 EXAMPLES = """\
 examples:

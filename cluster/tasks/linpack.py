@@ -13,10 +13,10 @@ from invoke import Context, Exit, task
 
 from cluster.errors import ClusterError
 from cluster.inventory_file import Inventory
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import HELP, find_inventory, finish, on_all, select
-from cluster.tasks.runs import results_folder
+from cluster.tasks.fetch import results_folder
+from edgeddl.table import render_table
 
 ENGINES = ("auto", "numpy", "hpl")
 SICK_CODE = 4  # as `python -m edgeddl linpack --help` says

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from invoke import Context, task
 
 from cluster.errors import ClusterError
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError, CommandFailed, ConnectionLost
 from cluster.tasks.boards import HELP, find_inventory, finish, on_all, select
+from edgeddl.table import render_table
 
 BOOT_SECONDS = 180
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"

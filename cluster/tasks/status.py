@@ -8,9 +8,9 @@ from typing import Any
 
 from invoke import Context, task
 
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError, CommandFailed
 from cluster.tasks.boards import HELP, Outcome, find_inventory, finish, on_all, select
+from edgeddl.table import render_table
 
 HEADINGS = (
     "host", "reachable", "temp", "clock", "throttled", "under-voltage", "memory free",

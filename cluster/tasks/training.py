@@ -14,8 +14,8 @@ from cluster.errors import ClusterError
 from cluster.inventory_file import Inventory
 from cluster.tasks.board import Board, ConnectionLost
 from cluster.tasks.boards import HELP, find_inventory, select
+from cluster.tasks.fetch import fetch_runs
 from cluster.tasks.job import Job
-from cluster.tasks.runs import fetch_runs
 
 LAST_LINES = 40
 

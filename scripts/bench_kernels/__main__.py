@@ -13,18 +13,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rivals.machine_facts import describe_machine
-from rivals.option_types import count, counts
-from rivals.process import RivalFailed
-from rivals.torch_environment import add_torch_options, find_torch
+from baselines.machine_facts import describe_machine
+from baselines.option_types import count, counts
+from baselines.process import WorkerFailed
+from baselines.torch_environment import add_torch_options, find_torch
 
 from bench_kernels.alternation import LEAST_ROUNDS, turns_at_most
-from bench_kernels.field import Field
 from bench_kernels.layers import Layer, choose_layers
 from bench_kernels.measurements import measure_convolutions, measure_training
 from bench_kernels.plot import plot_convolutions, plot_training
 from bench_kernels.progress import Progress
 from bench_kernels.report import render_convolutions, render_training
+from bench_kernels.systems import Systems
 from edgeddl import machine
 from edgeddl.atomic_file import write_json
 
@@ -42,19 +42,19 @@ def main() -> None:
     layers = choose_layers(options.layers or "", options.layer_batch)
     if not layers:
         parser.error(f"--layers {options.layers!r}: no layer's name has this in it")
-    field = Field(find_torch(options))
-    if field.torch_python is None:
+    systems = Systems(find_torch(options))
+    if systems.torch_python is None:
         print("without PyTorch: it is not installed; --with-torch installs it", flush=True)
     both = options.layers is None and not options.end_to_end
     training, convolutions = run(
-        field,
+        systems,
         threads,
         options.stem,
         options.batches if both or options.end_to_end else [],
         layers if both or options.layers is not None else [],
         options.steps,
     )
-    publish(options.output, field, training, convolutions)
+    publish(options.output, systems, training, convolutions)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -113,7 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def run(
-    field: Field,
+    systems: Systems,
     all_threads: Sequence[int],
     stem: str,
     batches: Sequence[int],
@@ -121,7 +121,7 @@ def run(
     rounds: int,
 ) -> tuple[Results, Results]:
     """All measurements: training steps, convolutions."""
-    pytorch, cases = len(field.pytorch), sum(len(layer.passes) for layer in layers)
+    pytorch, cases = len(systems.pytorch), sum(len(layer.passes) for layer in layers)
     turns = len(batches) * turns_at_most(pytorch + 2, rounds)
     turns += cases * turns_at_most(pytorch + 1, rounds)
     progress = Progress(turns * len(all_threads))
@@ -129,13 +129,13 @@ def run(
     convolutions: Results = []
     for threads in all_threads:
         for batch in batches:
-            training.append(measure_training(field, threads, stem, batch, rounds, progress))
-        convolutions += measure_convolutions(field, threads, layers, rounds, progress)
+            training.append(measure_training(systems, threads, stem, batch, rounds, progress))
+        convolutions += measure_convolutions(systems, threads, layers, rounds, progress)
     progress.close()
     return training, convolutions
 
 
-def publish(output: Path, field: Field, training: Results, convolutions: Results) -> None:
+def publish(output: Path, systems: Systems, training: Results, convolutions: Results) -> None:
     """Tables on the screen and in a file, all figures as JSON, plots."""
     output.mkdir(parents=True, exist_ok=True)
     tables = [render_training(training)] if training else []
@@ -143,13 +143,13 @@ def publish(output: Path, field: Field, training: Results, convolutions: Results
     text = "\n\n".join(tables)
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
-    facts = describe_machine(field.torch_python)
+    facts = describe_machine(systems.torch_python)
     results = {**facts, "training": training, "convolutions": convolutions}
     write_json(output / "results.json", results)
     if find_spec("matplotlib") is None:
         print("no plots: matplotlib is not installed; python -m pip install matplotlib")
     else:
-        draw(output, training, convolutions, pytorch=bool(field.pytorch))
+        draw(output, training, convolutions, pytorch=bool(systems.pytorch))
     print(f"results are in {output}")
 
 
@@ -163,5 +163,5 @@ def draw(output: Path, training: Results, convolutions: Results, *, pytorch: boo
 if __name__ == "__main__":
     try:
         main()
-    except RivalFailed as failure:
+    except WorkerFailed as failure:
         sys.exit(str(failure))

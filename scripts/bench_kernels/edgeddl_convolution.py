@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from rivals.serve import serve_steps
+from baselines.serve import serve_steps
 
 from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops
 from bench_kernels.layers import Layer

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rivals.serve import serve_steps
-from rivals.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
+from baselines.serve import serve_steps
+from baselines.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops, timed_kernels
 from edgeddl.chainer_compat import chainer

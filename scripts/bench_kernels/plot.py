@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_kernels.field import CHAINER, EDGEDDL, PYTORCH
 from bench_kernels.layers import PASSES
+from bench_kernels.systems import CHAINER, EDGEDDL, PYTORCH
 from edgeddl.table import counted
 
 COLOURS = dict(zip((EDGEDDL, *PYTORCH, CHAINER), ("C0", "C1", "C3", "C7"), strict=True))
@@ -15,19 +15,19 @@ COLOURS = dict(zip((EDGEDDL, *PYTORCH, CHAINER), ("C0", "C1", "C3", "C7"), stric
 
 def plot_training(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Images a second by batch size, a panel for each number of threads."""
-    from matplotlib.figure import Figure  # type: ignore[import-not-found]
+    from matplotlib.figure import Figure
 
     all_threads = sorted({result["threads"] for result in results})
     figure = Figure(figsize=(5.5 * len(all_threads), 4), layout="constrained")
     panels = figure.subplots(1, len(all_threads), sharey=True, squeeze=False)[0]
     for panel, threads in zip(panels, all_threads, strict=True):
         shown = [result for result in results if result["threads"] == threads]
-        names = [name for name in COLOURS if any(name in result["rivals"] for result in shown)]
+        names = [name for name in COLOURS if any(name in result["systems"] for result in shown)]
         width = 0.8 / len(names)
         for index, name in enumerate(names):
             places = [place + index * width for place in range(len(shown))]
             speeds = [
-                result["rivals"].get(name, {}).get("images_per_second", 0) for result in shown
+                result["systems"].get(name, {}).get("images_per_second", 0) for result in shown
             ]
             bars = panel.bar(places, speeds, width, align="edge", label=name, color=COLOURS[name])
             panel.bar_label(bars, fmt="%.0f", fontsize=7)

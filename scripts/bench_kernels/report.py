@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench_kernels.field import EDGEDDL
 from bench_kernels.layers import PASSES
+from bench_kernels.systems import EDGEDDL
 from edgeddl.table import counted, render_table
 
 Result = Mapping[str, Any]
@@ -25,7 +25,7 @@ def render_training(results: Sequence[Result]) -> str:
         [
             _speed_row(result, name, figures)
             for result in results
-            for name, figures in result["rivals"].items()
+            for name, figures in result["systems"].items()
         ],
     )
     standing = render_table(
@@ -95,7 +95,7 @@ def render_convolutions(results: Sequence[Result]) -> str:
 
 
 def _convolution_cells(result: Result) -> list[str]:
-    figures = result["rivals"][EDGEDDL]
+    figures = result["systems"][EDGEDDL]
     return [
         _milliseconds(figures["median_seconds"]),
         f"{figures['gflops']:.1f}",

@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rivals.machine_facts import describe_machine
-from rivals.option_types import count, counts, names_of
-from rivals.torch_environment import add_torch_options, find_torch
+from baselines.machine_facts import describe_machine
+from baselines.option_types import count, counts, names_of
+from baselines.torch_environment import add_torch_options, find_torch
 
 from bench_scaling.benchmark import Benchmark
 from bench_scaling.calibration import measure_links, read_linpack_link

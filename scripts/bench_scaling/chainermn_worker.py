@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from rivals.chainer_models import resnet18
-from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from baselines.chainer_models import resnet18
+from baselines.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 
 from bench_scaling.worker import measure, own_batch, parse_task, write_ranks
 
 from edgeddl.chainer_compat import F, chainer  # isort: skip
 
 # it imports Chainer, which has to be made to import first
-import chainermn  # type: ignore[import-untyped]  # isort: skip
+import chainermn  # isort: skip
 
 
 class ChainerTrainer:

@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import harmonic_mean, mean
 from typing import Any, Protocol
 
-from rivals.process import SCRIPTS
+from baselines.process import SCRIPTS
 
 from bench_scaling.launcher import Launcher, free_port
 from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH, Case, Steps
 from edgeddl import machine
-from edgeddl.comm.compression import optimal_bytes
+from edgeddl.comm.communicator import optimal_bytes
 from edgeddl.data.shapes import COUNTS
 
 NEVER = str(10**9)  # more steps or epochs than any run has
@@ -111,7 +111,7 @@ def _whole_steps(case: Case, steps: Steps) -> int:
     return in_a_step * min(steps.total, COUNTS["train"] // in_a_step)
 
 
-class Rival:
+class Baseline:
     """A worker of ours that trains with something else."""
 
     def __init__(self, python: Path, module: str, threads: int) -> None:
@@ -147,7 +147,7 @@ class Rival:
         )
 
 
-class Torch(Rival):
+class Torch(Baseline):
     """Ranks of PyTorch, which meet at a port of the first node."""
 
     def __init__(self, python: Path, threads: int, launcher: Launcher) -> None:
@@ -169,7 +169,7 @@ def make_systems(launcher: Launcher, threads: int, torch_python: Path | None) ->
     own_python = Path(sys.executable)
     systems: dict[str, System] = {
         EDGEDDL: Edgeddl(threads),
-        CHAINERMN: Rival(own_python, "bench_scaling.chainermn_worker", threads),
+        CHAINERMN: Baseline(own_python, "bench_scaling.chainermn_worker", threads),
     }
     if torch_python is not None:
         systems[TORCH] = Torch(torch_python.absolute(), threads, launcher)

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch  # type: ignore[import-not-found]
-import torch.distributed as dist  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
-from rivals.torch_models import ResNet18
-from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
-from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found]
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from baselines.torch_models import ResNet18
+from baselines.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from torch.nn.parallel import DistributedDataParallel
 
 from bench_scaling.worker import measure, own_batch, parse_task, write_ranks
 

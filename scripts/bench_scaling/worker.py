@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from rivals.workload import make_batch
+from baselines.workload import make_batch
 
 Record = dict[str, Any]
 

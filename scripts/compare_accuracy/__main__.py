@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rivals.option_types import names_of
-from rivals.torch_environment import add_torch_options, find_torch, torch_version
+from baselines.option_types import names_of
+from baselines.torch_environment import add_torch_options, find_torch, torch_version
 
 from compare_accuracy.report import FIRST_STEPS, FIRST_STEPS_TOLERANCE, render, summarise
 from compare_accuracy.runs import KERNELS, train

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rivals.process import SCRIPTS
+from baselines.process import SCRIPTS
 
 KERNELS = ("native", "reference", "chainer", "torch")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
-from rivals.serve import serve
-from rivals.torch_models import MODELS, torch_name
+import torch
+import torch.nn.functional as F
+from baselines.serve import serve
+from baselines.torch_models import MODELS, torch_name
 
 
 class Trainer:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from rivals.process import Rival
+from baselines.process import Worker
 
 from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
@@ -34,7 +34,7 @@ from edgeddl.training.updater import StepResult
 class TorchUpdater:
     """A step, taken by PyTorch; stands in for edgeddl's Updater."""
 
-    def __init__(self, torch: Rival) -> None:
+    def __init__(self, torch: Worker) -> None:
         self._torch = torch
 
     def step(
@@ -49,7 +49,7 @@ class TorchUpdater:
         return StepResult(loss, stop_requested)
 
 
-def evaluate(torch: Rival, dataset: Dataset) -> Evaluation:
+def evaluate(torch: Worker, dataset: Dataset) -> Evaluation:
     """Loss and accuracy over the whole test set, as edgeddl's evaluate."""
     totals = np.zeros(2)
     for first in range(0, len(dataset.test), BATCH_SIZE):
@@ -60,7 +60,7 @@ def evaluate(torch: Rival, dataset: Dataset) -> Evaluation:
     return Evaluation(loss=float(loss), accuracy=float(right))
 
 
-def train(config: TrainConfig, torch: Rival, threads: int) -> TrainingLoop:
+def train(config: TrainConfig, torch: Worker, threads: int) -> TrainingLoop:
     """Run to the end."""
     run = prepare_run(config, SingleCommunicator())
     torch.ask(
@@ -97,7 +97,7 @@ def main() -> None:
         raise ConfigError("PyTorch's networks have the stem cifar only, and need a --summary")
     threads = config.threads or machine.default_threads()
     module = "compare_accuracy.torch_side"
-    with Rival("PyTorch", Path(sys.argv[1]), module, threads=threads) as torch:
+    with Worker("PyTorch", Path(sys.argv[1]), module, threads=threads) as torch:
         loop = train(config, torch, threads)
         final = loop.final_accuracy()
     state = loop.state

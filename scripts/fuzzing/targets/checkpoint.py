@@ -10,7 +10,7 @@ import numpy as np
 from edgeddl.training.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from fuzzing.mutation import mutate
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray] = {
     "parameters": np.linspace(-1, 1, 40, dtype=np.float32).reshape(5, 8),
     "mean": np.arange(6, dtype=np.float64),
     "step": np.array(3, dtype=np.int64),

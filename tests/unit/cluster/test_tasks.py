@@ -18,8 +18,8 @@ from cluster.inventory_file import read_inventory
 from cluster.tasks import linpack, status
 from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import VARIABLE, find_inventory
-from cluster.tasks.command import shell_line
-from cluster.tasks.runs import copy_folder
+from cluster.tasks.fetch import copy_folder
+from cluster.tasks.run_command import shell_line
 from cluster.tasks.ssh_settings import parse_settings, ssh_command
 from cluster.tasks.training import mpirun_line, named_run
 from tests.support import REPOSITORY

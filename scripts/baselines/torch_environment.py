@@ -54,5 +54,5 @@ def install() -> None:
     print(f"installing {TORCH} into {ENVIRONMENT.name}: some minutes", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
     (ENVIRONMENT / ".gitignore").write_text("*\n")
-    pip = [TORCH_PYTHON, "-m", "pip", "install", "-qq", "--retries", "1"]
+    pip = [str(TORCH_PYTHON), "-m", "pip", "install", "-qq", "--retries", "1"]
     subprocess.run([*pip, "--extra-index-url", CPU_WHEELS, TORCH, "numpy"], check=True)

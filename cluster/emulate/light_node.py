@@ -6,11 +6,11 @@ import pwd
 import shlex
 from pathlib import Path
 
-from cluster.emulate import first_process, openmpi, ssh
+from cluster.emulate import init_process, openmpi, ssh
 from cluster.emulate.cgroups import NodeCgroup
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 
-FIRST_PROCESS = Path(__file__).with_name("light_node.sh")
+INIT_SCRIPT = Path(__file__).with_name("light_node.sh")
 HOME = pwd.getpwnam(ssh.USER).pw_dir
 # Not in the host's /tmp: Open MPI names its folders after process numbers, which nodes have alike.
 TEMPORARY_FILES = "/run/tmp"
@@ -37,10 +37,10 @@ class LightNodes:
         folder = self._folder / node.name
         unshare = ("unshare", *NAMESPACES, "--fork", "--kill-child")
         command = (
-            *unshare, "sh", str(FIRST_PROCESS), node.name, str(folder),
+            *unshare, "sh", str(INIT_SCRIPT), node.name, str(folder),
             str(self._environment or ""),
         )  # fmt: skip
-        first_process.start(
+        init_process.start(
             command,
             node=node,
             spec=self._spec,

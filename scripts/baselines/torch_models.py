@@ -6,8 +6,8 @@ from one to the other by name (see `torch_name`).
 
 from __future__ import annotations
 
-import torch  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 OUTPUT_SCALE = 0.125  # of edgeddl's ResNet-9

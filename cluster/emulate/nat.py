@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cluster.emulate.command import run, succeeds
-from cluster.emulate.host_switch import HostSwitch
+from cluster.emulate.host_command import run, succeeds
 from cluster.emulate.network import bridge_name
 from cluster.emulate.spec import ClusterSpec
+from cluster.emulate.sysctl import Sysctl
 
-FORWARDING = HostSwitch(Path("/proc/sys/net/ipv4/ip_forward"), Path("/run/edgeddl-ip_forward"))
+FORWARDING = Sysctl(Path("/proc/sys/net/ipv4/ip_forward"), Path("/run/edgeddl-ip_forward"))
 PREFIX = "edgeddl_"
 
 
@@ -36,18 +36,18 @@ def render_table(spec: ClusterSpec) -> str:
 """
 
 
-def open_way_out(spec: ClusterSpec) -> None:
-    FORWARDING.on()
+def enable(spec: ClusterSpec) -> None:
+    FORWARDING.enable()
     run("nft", "--file", "-", stdin=render_table(spec))
 
 
-def close_way_out(cluster: str) -> None:
+def disable(cluster: str) -> None:
     """Also where it was never opened, or only half."""
     tables = tables_left()
     if table_name(cluster) in tables:
         run("nft", "delete", "table", "ip", table_name(cluster))
     if not tables - {table_name(cluster)}:
-        FORWARDING.off()
+        FORWARDING.restore()
 
 
 def tables_left() -> set[str]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from invoke import Context, task
 
 from cluster.errors import ClusterError
-from cluster.table import render_table
 from cluster.tasks.board import Board
 from cluster.tasks.boards import HELP, Outcome, find_inventory, finish, on_all, select
+from edgeddl.table import render_table
 
 
 @task(help=HELP, auto_shortflags=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from baselines.workload import CLASSES
 from edgeddl.chainer_compat import F, L, chainer
-from rivals.workload import CLASSES
 
 
 class ConvolutionBN(chainer.Chain):

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from cluster.emulate import folder_lock, host_settings
-from cluster.emulate.command import run, succeeds
+from cluster.emulate.host_command import run, succeeds
 from cluster.errors import ClusterError
 
 FOLDER = Path("/var/cache/edgeddl/roots")
@@ -61,7 +61,7 @@ def check_arch(arch: str) -> None:
     if qemu := emulator(arch):
         try:
             run("unshare", "--mount", "sh", str(BINFMT), "add", "edgeddl-check", qemu)
-            remove_format("edgeddl-check")
+            unregister_binfmt("edgeddl-check")
         except ClusterError as error:
             raise ClusterError(
                 f"{arch} programs cannot be run here by qemu: {error}",
@@ -69,7 +69,7 @@ def check_arch(arch: str) -> None:
             ) from None
 
 
-def remove_format(name: str) -> None:
+def unregister_binfmt(name: str) -> None:
     """Take back what machines have registered with the kernel."""
     # where the kernel knows no such thing, nothing was registered
     succeeds("unshare", "--mount", "sh", str(BINFMT), "remove", name)
@@ -109,7 +109,7 @@ def _debootstrap(suite: str, arch: str, target: Path, log: Path) -> None:
     script = ("sh", str(SCRIPT), suite, arch, str(target), mirror, emulator(arch))
     code = _run_and_tell((*ISOLATED, *script), log)
     if emulator(arch):
-        remove_format("edgeddl-root")
+        unregister_binfmt("edgeddl-root")
     if code:
         words = "; ".join(log.read_text().splitlines()[-3:])
         raise ClusterError(

@@ -14,9 +14,9 @@ from invoke import Context, task
 
 from cluster.errors import ClusterError
 from cluster.inventory_file import Inventory
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import HELP, find_inventory
+from edgeddl.table import render_table
 
 # At the top of the clone, wherever `fab` was called.
 HERE = Path(__file__).parents[2] / "runs"

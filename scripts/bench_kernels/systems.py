@@ -8,14 +8,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivals.process import Rival
+from baselines.process import Worker
 
 EDGEDDL, CHAINER = "edgeddl", "Chainer"
 PYTORCH = {"PyTorch NCHW": "nchw", "PyTorch channels last": "channels_last"}
 
 
 @dataclass(frozen=True)
-class Field:
+class Systems:
     """All rivals this machine has: PyTorch only where its interpreter is given."""
 
     torch_python: Path | None
@@ -26,15 +26,15 @@ class Field:
         return tuple(PYTORCH) if self.torch_python else ()
 
     @contextmanager
-    def start(self, kind: str, names: tuple[str, ...], threads: int) -> Iterator[list[Rival]]:
+    def start(self, kind: str, names: tuple[str, ...], threads: int) -> Iterator[list[Worker]]:
         """New workers of a kind, "training" or "convolution", for the length of the block."""
         with ExitStack() as stack:
             yield [stack.enter_context(self._start(name, kind, threads)) for name in names]
 
-    def _start(self, name: str, kind: str, threads: int) -> Rival:
+    def _start(self, name: str, kind: str, threads: int) -> Worker:
         if name in PYTORCH:
             assert self.torch_python is not None
             module, arguments = f"bench_kernels.torch_{kind}", (str(threads), PYTORCH[name])
-            return Rival(name, self.torch_python, module, arguments, threads=threads)
+            return Worker(name, self.torch_python, module, arguments, threads=threads)
         module = f"bench_kernels.{name.lower()}_{kind}"
-        return Rival(name, Path(sys.executable), module, threads=threads)
+        return Worker(name, Path(sys.executable), module, threads=threads)

@@ -16,7 +16,7 @@ from edgeddl import machine
 SCRIPTS = Path(__file__).resolve().parent.parent
 
 
-class RivalFailed(Exception):
+class WorkerFailed(Exception):
     """A worker raised an exception or died; the message ends with its last words."""
 
     def __init__(self, name: str, last_words: str) -> None:
@@ -24,7 +24,7 @@ class RivalFailed(Exception):
         self.name = name
 
 
-class Rival:
+class Worker:
     """A worker process. It computes only while it is asked, its asker only while it is not."""
 
     def __init__(
@@ -61,9 +61,9 @@ class Rival:
         except (EOFError, BrokenPipeError):
             code = self._process.wait()
             lines = self.complaints()
-            raise RivalFailed(self.name, lines[-1] if lines else f"exit code {code}") from None
+            raise WorkerFailed(self.name, lines[-1] if lines else f"exit code {code}") from None
         if not fine:
-            raise RivalFailed(self.name, answer)
+            raise WorkerFailed(self.name, answer)
         return answer
 
     def complaints(self) -> list[str]:
@@ -71,7 +71,7 @@ class Rival:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").splitlines()
 
-    def __enter__(self) -> Rival:
+    def __enter__(self) -> Worker:
         return self
 
     def __exit__(

@@ -6,8 +6,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from baselines.torch_environment import torch_version
 from edgeddl import machine
-from rivals.torch_environment import torch_version
 
 
 def describe_machine(torch_python: Path | None) -> dict[str, Any]:
