@@ -1,4 +1,4 @@
-"""Daily work with a cluster of boards: `fab -l` in this folder (docs/operations.md)."""
+"""Fabric tasks to operate a cluster of boards: run `fab -l` in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine: a whole Debian booted by systemd, as provisioning finds a freshly flashed board."""
+"""Machines: nodes that boot their own Debian with systemd, like a freshly flashed board."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cluster.emulate.spec import ClusterSpec, NodeSpec
 
 INIT_SCRIPT = Path(__file__).with_name("machine_node.sh")
 PRIVATE = 0o600
-# qemu has not all of the system calls by which systemd hands credentials to these services.
+# qemu lacks some of the system calls with which systemd passes credentials to these services.
 USES_CREDENTIALS = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
 WITHOUT_CREDENTIALS = "[Service]\nLoadCredential=\nImportCredential=\n"
 
 
 class MachineNodes:
-    """Starts machines of one cluster."""
+    """Starts the machines of a cluster."""
 
     def __init__(self, spec: ClusterSpec, folder: Path) -> None:
         self._spec = spec
@@ -34,8 +34,8 @@ class MachineNodes:
             str(rootfs.root_path(self._spec.suite, self._spec.arch)),
             binfmt_name(self._spec.name), rootfs.emulator(self._spec.arch),
         )  # fmt: skip
-        # cgroups of version 2 also where the host's limits are of version 1: what today's systemd
-        # asks for, and what boards have.
+        # Machines use cgroups of version 2 even if the host's limits are of version 1: current
+        # systemd requires it, and boards have it.
         variables = {**self.variables(), "UNIFIED_CGROUP_HIERARCHY": "1"}
         init_process.start(
             command, node=node, spec=self._spec, cgroup=cgroup, folder=folder, variables=variables
@@ -45,11 +45,11 @@ class MachineNodes:
         return {"HOME": "/root", "LANG": "C.UTF-8", "PATH": openmpi.SYSTEM_PATH}
 
     def inventory_variables(self) -> dict[str, str]:
-        """The user of a flashed card; not under qemu, where sudo does not work."""
+        """Set the user of a flashed card, except under qemu, where sudo does not work."""
         return {} if rootfs.emulator(self._spec.arch) else {"ansible_user": "pi"}
 
     def _write_files(self, node: NodeSpec) -> None:
-        """What is laid over the root at the first boot."""
+        """Write the files that are copied into the root at the first boot."""
         public = ssh.client_key(self._folder).with_suffix(".pub").read_text()
         key = ssh.host_key(self._folder, node)
         files = {
@@ -72,5 +72,5 @@ class MachineNodes:
 
 
 def binfmt_name(cluster: str) -> str:
-    """Under which the emulator of a cluster's machines is registered with the kernel."""
+    """Return the name under which a cluster's emulator is registered with the kernel."""
     return f"edgeddl-{cluster}"

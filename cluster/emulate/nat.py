@@ -1,7 +1,7 @@
-"""The way from a cluster to the world: packets are forwarded under the host's address.
+"""Network address translation, with which machines reach the internet to install packages.
 
-Nobody out there can begin a connection to a node. Machines need it to install packages. The host's
-ip_forward is put back when the last cluster that needed it has gone.
+Connections from outside to a node are dropped. The host's ip_forward is restored when the last
+cluster of machines is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def enable(spec: ClusterSpec) -> None:
 
 
 def disable(cluster: str) -> None:
-    """Also where it was never opened, or only half."""
+    """Remove the cluster's rules, even if they were only partly created."""
     tables = tables_left()
     if table_name(cluster) in tables:
         run("nft", "delete", "table", "ip", table_name(cluster))
@@ -51,7 +51,7 @@ def disable(cluster: str) -> None:
 
 
 def tables_left() -> set[str]:
-    """Tables of all emulated clusters."""
+    """Return the nftables tables of all emulated clusters."""
     if not succeeds("nft", "--version"):
         return set()
     entries = json.loads(run("nft", "--json", "list", "tables"))["nftables"]

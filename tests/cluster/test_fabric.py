@@ -143,7 +143,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_a_bar_is_seen(fab: LightFab) -> None:
     os.kill(process.pid, signal.SIGINT)
     said = read_all(terminal)
     assert process.wait(timeout=LONGEST_SECONDS) == 130, said
-    assert "\repoch 1/100000 |" in said and "stopping in good order" in said
+    assert "\repoch 1/100000 |" in said and "stopping after the current step" in said
     summary = json.loads((fab.results / "interrupted" / "summary.json").read_text())
     newest = max((fab.results / "interrupted" / "checkpoints").glob("checkpoint-*.npz"))
     assert summary["stopped"] and newest.name == f"checkpoint-{summary['steps']:08}.npz"
@@ -163,11 +163,11 @@ def test_a_run_outlives_the_connection(fab: LightFab) -> None:
     following = fab.start_long("left-alone")
     fab.emulator.on(1, "pkill", "-f", "sshd: root@notty")
     said, _ = following.communicate(timeout=LONGEST_SECONDS)
-    assert following.returncode == 2 and "lost; as long as it is up, the run goes on" in said, said
+    assert following.returncode == 2 and "lost; the run continues as long as the board is up" in said, said
     second = fab("train", "--", *SHORT)
-    assert second.returncode == 2 and "a job runs already: mpirun -np 2 " in second.stderr
+    assert second.returncode == 2 and "a job is already running: mpirun -np 2 " in second.stderr
     assert "run " in fab.succeed("logs", "--no-follow", "--lines", "100")
-    assert "stopping in good order" in fab.succeed("stop")
+    assert "stopping after the current step" in fab.succeed("stop")
     assert (fab.job / "code").read_text() == "130\n"
     again = fab("stop")
     assert again.returncode == 2 and "no training run" in again.stderr
@@ -178,4 +178,4 @@ def test_a_run_outlives_the_connection(fab: LightFab) -> None:
 def test_what_ends_boards_asks_first(fab: LightFab) -> None:
     for verb in ("reboot", "shutdown"):
         done = fab(verb)
-        assert done.returncode == 2 and "nobody is there to ask" in done.stderr
+        assert done.returncode == 2 and "stdin is not a terminal" in done.stderr

@@ -80,7 +80,7 @@ def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_
         ("lab-02", 1, 1024),
     ]
     assert (read.head.name, read.variables["edgeddl_work"]) == ("lab-01", "/w")
-    with pytest.raises(ClusterError, match="not this cluster's"):
+    with pytest.raises(ClusterError, match="does not belong to cluster 'la'"):
         inventory.check(path, "la")
     inventory.remove(path, "la")
     assert path.exists()

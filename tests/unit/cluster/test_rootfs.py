@@ -1,4 +1,4 @@
-"""Debian roots: whole or not there."""
+"""The cached Debian roots: complete or absent."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_clean_removes_all(tmp_path: Path) -> None:
 def test_programs_of_this_host_need_no_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rootfs.emulator(ARCH) == ""
     monkeypatch.setattr(rootfs, "host_arch", lambda: "arm64")
-    with pytest.raises(ClusterError, match="amd64 do not run on arm64"):
+    with pytest.raises(ClusterError, match="amd64 machines are not supported on an arm64 host"):
         rootfs.emulator("amd64")
 
 
@@ -84,5 +84,5 @@ def test_a_kernel_that_cannot_emulate_says_why(
         raise ClusterError("mount: unknown filesystem type 'binfmt_misc'")
 
     monkeypatch.setattr(rootfs, "run", refuse)
-    with pytest.raises(ClusterError, match=r"arm64 programs cannot be run(.|\n)*modprobe"):
+    with pytest.raises(ClusterError, match=r"qemu cannot run arm64 programs(.|\n)*modprobe"):
         rootfs.check_arch("arm64")
