@@ -198,7 +198,7 @@ def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 1
-    assert "there are no files in" in done.stderr
+    assert "no files in" in done.stderr
 
 
 def test_open_mpis_defaults_of_a_board(tmp_path: Path) -> None:
