@@ -1,11 +1,11 @@
-"""What compression of gradients costs in computing, and what it saves in transfers.
+"""Measures the compute cost of gradient compression and the transfer time it saves.
 
     OPENBLAS_NUM_THREADS=1 python scripts/bench_compression.py [--json FILE]
 
-Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
-nowhere: what is left is what the communication thread converts and multiplies. Adding up is part of
-the all-reduce, whatever travels, and PowerSGD's last product part of the update. A compression pays
-on links slower than the break-even.
+Reduces the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks whose messages are
+not sent. What remains is the work of the communication thread: conversions and matrix products. The
+additions are part of every all-reduce, and PowerSGD's last product is part of the update, so both
+are left out. Compression pays off on links slower than the break-even rate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NowhereCommunicator:
         self.size = size
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def plan_resnet18() -> BucketPlan:
@@ -50,7 +50,7 @@ def plan_resnet18() -> BucketPlan:
 
 
 def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
-    """Best of a few steps, in seconds."""
+    """Measure a compression; seconds are the minimum over a few steps."""
     arena, communicator = Arena(plan), cast(Communicator, NowhereCommunicator(size))
     bucket_sum = COMPRESSIONS[compression](plan, TrainConfig().compression_rank)
     if isinstance(bucket_sum, PowerSGD):
@@ -77,12 +77,14 @@ def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the results to this file"
+    )
     options = parser.parse_args()
     plan = plan_resnet18()
     results = [measure(plan, kind, size) for kind in ("fp16", "powersgd") for size in (2, 4, 8)]
     saved = (f"saved at {link} Mbit/s" for link in LINKS_MBIT)
-    headings = ("compression", "ranks", "sent", "computing", *saved, "break-even")
+    headings = ("compression", "ranks", "sent", "compute", *saved, "break-even")
     rows = [
         [
             result["compression"],

@@ -1,4 +1,4 @@
-"""The worker's end of a pipe: questions come in, answers go out, one at a time."""
+"""The worker's end of a pipe: handles requests one at a time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 
-def serve(answers: Mapping[str, Callable[..., Any]]) -> None:
-    """Answer questions, each a name and keyword arguments, until the pipe is closed."""
-    questions, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get in between the answers
+def serve(handlers: Mapping[str, Callable[..., Any]]) -> None:
+    """Handle requests, each a name and keyword arguments, until the pipe is closed."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # output of libraries must not mix with the replies
     while True:
         try:
-            name, arguments = pickle.load(questions)
+            name, arguments = pickle.load(requests)
         except EOFError:
             return
         try:
-            reply = (True, answers[name](**arguments))
+            reply = (True, handlers[name](**arguments))
         except Exception:
             reply = (False, traceback.format_exc())
         pickle.dump(reply, replies)
@@ -30,17 +30,17 @@ def serve(answers: Mapping[str, Callable[..., Any]]) -> None:
 
 
 def serve_steps(
-    prepare: Callable[..., Callable[[], object]], **more_answers: Callable[..., Any]
+    prepare: Callable[..., Callable[[], object]], **more_handlers: Callable[..., Any]
 ) -> None:
-    """Serve something to be timed: `prepare` gives what `step` calls."""
+    """Serve timed calls: `prepare` returns the function that `step` calls."""
     prepared: list[Callable[[], object]] = []
 
-    def answer_prepare(**arguments: Any) -> None:
-        prepared.clear()  # before the next one needs memory
+    def handle_prepare(**arguments: Any) -> None:
+        prepared.clear()  # frees memory before the next one needs it
         prepared.append(prepare(**arguments))
 
-    def answer_step(calls: int = 1) -> float:
-        """Seconds of one call, the mean over so many."""
+    def handle_step(calls: int = 1) -> float:
+        """Return the mean seconds per call."""
         (call,) = prepared
         started = time.perf_counter()
         for _ in range(calls):
@@ -49,16 +49,16 @@ def serve_steps(
 
     serve(
         {
-            "prepare": answer_prepare,
-            "step": answer_step,
+            "prepare": handle_prepare,
+            "step": handle_step,
             "peak_memory_bytes": peak_memory_bytes,
-            **more_answers,
+            **more_handlers,
         }
     )
 
 
 def peak_memory_bytes() -> int:
-    """The most memory this process has had; unlike ru_maxrss, nothing of who started it."""
+    """Return the peak memory of this process; ru_maxrss would include its parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (peak,) = (line for line in lines if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1024

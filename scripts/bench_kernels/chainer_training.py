@@ -1,4 +1,4 @@
-"""Worker: training steps of stock Chainer, with the same network from Chainer's own links."""
+"""Worker: training steps of stock Chainer, with the same network built from Chainer's links."""
 
 from __future__ import annotations
 

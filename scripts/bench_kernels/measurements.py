@@ -13,7 +13,7 @@ from bench_kernels.systems import CHAINER, EDGEDDL, PYTORCH, Systems
 from edgeddl.table import counted
 
 PYTHON_SHARE_STEPS = 3
-# A convolution's turn is as many calls as this holds: one alone may be over in a millisecond.
+# Duration of a convolution's turn, with many calls: a single one may take only a millisecond.
 CONVOLUTION_TURN_SECONDS = 0.05
 
 Result = dict[str, Any]
@@ -22,20 +22,21 @@ Result = dict[str, Any]
 def measure_training(
     systems: Systems, threads: int, stem: str, batch: int, rounds: int, progress: Progress
 ) -> Result:
-    """Training steps at one batch size, in new processes: the memory they have had is for this."""
+    """Measure training steps at one batch size, in new processes, to get their peak memory."""
     progress.begin(f"batch {batch}, {counted(threads, 'thread')}")
     with systems.start("training", (EDGEDDL, CHAINER, *systems.pytorch), threads) as workers:
         seconds = alternate(workers, {"batch": batch, "stem": stem}, rounds, progress)
-        kernels = workers[0].ask("chosen_kernels")  # of the process that was timed
+        kernels = workers[0].request("chosen_kernels")  # of the process that was timed
         measured = [worker for worker in workers if worker.name in seconds]
-        memory = {worker.name: worker.ask("peak_memory_bytes") for worker in measured}
-        progress.say_once(line for worker in workers for line in worker.complaints())
+        memory = {worker.name: worker.request("peak_memory_bytes") for worker in measured}
+        progress.print_once(line for worker in workers for line in worker.stderr_lines())
     with systems.start("training", (EDGEDDL,), threads) as (edgeddl,):
-        flop = (
-            6 * edgeddl.ask("macs", stem=stem) * batch
-        )  # 2 a MAC, in forward and in both gradients
-        peak = edgeddl.ask("peak_gflops", threads=threads)
-        python_share = edgeddl.ask("python_share", batch=batch, stem=stem, steps=PYTHON_SHARE_STEPS)
+        # 2 per MAC, in forward and in both gradients
+        flop = 6 * edgeddl.request("macs", stem=stem) * batch
+        peak = edgeddl.request("peak_gflops", threads=threads)
+        python_share = edgeddl.request(
+            "python_share", batch=batch, stem=stem, steps=PYTHON_SHARE_STEPS
+        )
     figures = {name: _figures(times, flop, peak) for name, times in seconds.items()}
     for name, of_system in figures.items():
         of_system["images_per_second"] = batch / of_system["median_seconds"]
@@ -59,11 +60,11 @@ def measure_training(
 def measure_convolutions(
     systems: Systems, threads: int, layers: Sequence[Layer], rounds: int, progress: Progress
 ) -> Iterator[Result]:
-    """Each pass of each layer, by processes that stay for all of them."""
+    """Measure each pass of each layer, in the same processes."""
     with systems.start("convolution", (EDGEDDL, *systems.pytorch), threads) as workers:
         edgeddl = workers[0]
-        kernels = edgeddl.ask("chosen_kernels")
-        peak = edgeddl.ask("peak_gflops", threads=threads)
+        kernels = edgeddl.request("chosen_kernels")
+        peak = edgeddl.request("peak_gflops", threads=threads)
         for layer in layers:
             for direction in layer.passes:
                 progress.begin(f"{layer.name}, {direction}, {counted(threads, 'thread')}")
@@ -85,7 +86,7 @@ def measure_convolutions(
                     "faster_pytorch": pytorch,
                     "speedup": _speedups(seconds, {"PyTorch": pytorch}),
                 }
-        progress.say_once(line for worker in workers for line in worker.complaints())
+        progress.print_once(line for worker in workers for line in worker.stderr_lines())
 
 
 def _figures(seconds: list[float], flop: int, peak_gflops: float | None) -> Result:
@@ -100,7 +101,7 @@ def _figures(seconds: list[float], flop: int, peak_gflops: float | None) -> Resu
 
 
 def _speedups(seconds: Seconds, baselines: dict[str, str | None]) -> Result:
-    """How many times as fast as each of these edgeddl is."""
+    """Return edgeddl's speed relative to each baseline."""
     return {
         key: compare(seconds, EDGEDDL, name) for key, name in baselines.items() if name in seconds
     }

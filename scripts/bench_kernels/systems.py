@@ -1,4 +1,4 @@
-"""Who takes part."""
+"""The systems that are compared."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PYTORCH = {"PyTorch NCHW": "nchw", "PyTorch channels last": "channels_last"}
 
 @dataclass(frozen=True)
 class Systems:
-    """All rivals this machine has: PyTorch only where its interpreter is given."""
+    """All systems available on this machine; PyTorch only if its interpreter is given."""
 
     torch_python: Path | None
 
     @property
     def pytorch(self) -> tuple[str, ...]:
-        """The names under which PyTorch takes part, one for each layout."""
+        """PyTorch's names, one for each memory layout."""
         return tuple(PYTORCH) if self.torch_python else ()
 
     @contextmanager
     def start(self, kind: str, names: tuple[str, ...], threads: int) -> Iterator[list[Worker]]:
-        """New workers of a kind, "training" or "convolution", for the length of the block."""
+        """Start workers of a kind, "training" or "convolution", for the duration of the block."""
         with ExitStack() as stack:
             yield [stack.enter_context(self._start(name, kind, threads)) for name in names]
 

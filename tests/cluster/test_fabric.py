@@ -163,7 +163,9 @@ def test_a_run_outlives_the_connection(fab: LightFab) -> None:
     following = fab.start_long("left-alone")
     fab.emulator.on(1, "pkill", "-f", "sshd: root@notty")
     said, _ = following.communicate(timeout=LONGEST_SECONDS)
-    assert following.returncode == 2 and "lost; the run continues as long as the board is up" in said, said
+    assert (
+        following.returncode == 2 and "lost; the run continues as long as the board is up" in said
+    ), said
     second = fab("train", "--", *SHORT)
     assert second.returncode == 2 and "a job is already running: mpirun -np 2 " in second.stderr
     assert "run " in fab.succeed("logs", "--no-follow", "--lines", "100")

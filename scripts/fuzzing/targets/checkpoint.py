@@ -1,4 +1,4 @@
-"""Checkpoints: a damaged one is refused, or holds exactly what was written."""
+"""Checkpoints: a corrupted one is rejected, or has exactly the original contents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Checkpoint:
     def check(self, data: bytes) -> None:
         self._path.write_bytes(data)
         found = read_checkpoint(self._path)
-        assert found.meta == META and found.arrays.keys() == ARRAYS.keys(), "altered, but accepted"
+        assert found.meta == META and found.arrays.keys() == ARRAYS.keys(), "accepted with changes"
         for name, array in ARRAYS.items():
             np.testing.assert_array_equal(found.arrays[name], array)
 

@@ -1,4 +1,4 @@
-"""Requests to the metrics server: each is answered or cut, and the server lives on."""
+"""Requests to the metrics server: each is answered or closed, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Http:
     def _send(self, request: bytes) -> bytes:
         address = (self._server.address, self._server.port)
         with socket.create_connection(address, timeout=30) as client:
-            with contextlib.suppress(OSError):  # refused before all of it was sent
+            with contextlib.suppress(OSError):  # rejected before all of it was sent
                 client.sendall(request)
                 client.shutdown(socket.SHUT_WR)
             with contextlib.suppress(ConnectionResetError):
