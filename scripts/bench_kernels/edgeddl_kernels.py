@@ -1,4 +1,4 @@
-"""What workers of edgeddl know of the kernels they run."""
+"""Facts about the kernels in use, for the workers of edgeddl."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PEAK_TRIALS = 3
 
 
 def chosen_kernels() -> str:
-    """Which implementation runs, e.g. "native avx512"."""
+    """Return the selected implementation, e.g. "native avx512"."""
     return kernels.chosen()
 
 
 def peak_gflops(threads: int) -> float | None:
-    """The most multiply-adds this processor was seen to do, in GFLOPS; None without a library."""
+    """Measure the processor's peak multiply-add rate in GFLOPS; None without native kernels."""
     if not chosen_kernels().startswith("native"):
         return None
     from edgeddl.kernels.native.library import measure_peak
@@ -31,7 +31,7 @@ def peak_gflops(threads: int) -> float | None:
 
 @contextmanager
 def timed_kernels() -> Iterator[list[float]]:
-    """Within the block, the seconds of every call of a kernel are added to the list."""
+    """Within the block, append the seconds of every kernel call to the list."""
     seconds: list[float] = []
     places = _c_functions() or _entry_points()
     try:
@@ -52,18 +52,18 @@ def _call_timed(
     return result
 
 
-Place = tuple[object, str, Callable[..., Any]]  # what has it, its name there, and itself
+Place = tuple[object, str, Callable[..., Any]]  # owner, attribute name, function
 
 
 def _c_functions() -> list[Place]:
-    """The native kernels themselves: what is before and behind them counts as Python."""
+    """Find the native kernels; everything around them counts as Python time."""
     modules = [
         module
         for path, module in list(sys.modules.items())
         if path.startswith("edgeddl.kernels.native.")
     ]
     values = [value for module in modules for value in vars(module).values()]
-    # that may run later, and have C functions for both cases
+    # queued calls have their own C functions
     deferrable = [value for value in values if hasattr(value, "later")]
     return [
         (place, name, value)
@@ -74,5 +74,5 @@ def _c_functions() -> list[Place]:
 
 
 def _entry_points() -> list[Place]:
-    """Of kernels in NumPy, which are Python themselves."""
+    """Find the entry points of the NumPy kernels, which are Python functions."""
     return [(kernels, name, getattr(kernels, name)) for name in reference.__all__]

@@ -1,4 +1,4 @@
-"""What edgeddl's ranks sum in one step, by its own plan."""
+"""Payloads of the all-reduces of one edgeddl step, from its own bucket plan."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from edgeddl.training.startup import IMAGE_SHAPE
 
 
 def step_payloads(case: Case) -> tuple[int, ...]:
-    """Bytes of each all-reduce of a step's gradients.
+    """Return the bytes of each gradient all-reduce of a step.
 
-    The last bucket, which goes in two parts at once, counts as one; a few numbers that travel with
-    each step are left out.
+    The last bucket is sent in two parts at the same time and counts as one. The few scalars of each
+    step are ignored.
     """
     return _payloads(case.stem, case.compression)
 

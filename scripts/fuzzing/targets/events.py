@@ -1,4 +1,4 @@
-"""events.jsonl of a run: read, and reported as a table and as JSON."""
+"""events.jsonl of a run: read it, and report it as a table and as JSON."""
 
 from __future__ import annotations
 

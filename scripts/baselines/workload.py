@@ -1,4 +1,4 @@
-"""The training step everybody takes: the same images, the same network, the same update rule."""
+"""The training step of all systems: the same images, network and update rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLASSES = 10
 
 
 def make_batch(images: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Images of CIFAR's shape (N, 3, 32, 32) and their labels: random, but the same for all."""
+    """Return random images of CIFAR's shape (N, 3, 32, 32) and labels, fixed by the seed."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((images, 3, 32, 32), np.float32)
     return x, rng.integers(0, CLASSES, images, np.int32)

@@ -1,4 +1,4 @@
-"""What figures were measured on and with."""
+"""Describes the machine and the software versions of a measurement."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from baselines.torch_environment import torch_version
 from edgeddl import machine
-from rivals.torch_environment import torch_version
 
 
 def describe_machine(torch_python: Path | None) -> dict[str, Any]:
-    """This machine, and the versions of everything that takes part."""
+    """Return facts about this machine, and the versions of all systems."""
     versions = machine.versions() | {"blas": machine.blas_name()}
     if torch_python:
         versions["torch"] = torch_version(torch_python)

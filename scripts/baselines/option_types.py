@@ -1,4 +1,4 @@
-"""What the options of the benchmarks may be, for argparse."""
+"""Option types of the benchmarks, for argparse."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def counts(text: str) -> list[int]:
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """A list of names, each one of these."""
+    """Return a parser for a comma-separated list of these names."""
 
     def parse(text: str) -> list[str]:
         names = text.split(",")
         if unknown := set(names) - set(known):
             wanted = ", ".join(known)
-            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: expected of {wanted}")
+            raise argparse.ArgumentTypeError(
+                f"{', '.join(sorted(unknown))}: expected names out of {wanted}"
+            )
         return names
 
     return parse

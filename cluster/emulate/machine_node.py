@@ -1,22 +1,22 @@
-"""A machine: a whole Debian booted by systemd, as provisioning finds a freshly flashed board."""
+"""Machines: nodes that boot their own Debian with systemd, like a freshly flashed board."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.emulate import first_process, host_settings, openmpi, roots, ssh, way_out
+from cluster.emulate import host_settings, init_process, nat, openmpi, rootfs, ssh
 from cluster.emulate.cgroups import NodeCgroup
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 
-FIRST_PROCESS = Path(__file__).with_name("machine_node.sh")
+INIT_SCRIPT = Path(__file__).with_name("machine_node.sh")
 PRIVATE = 0o600
-# qemu has not all of the system calls by which systemd hands credentials to these services.
+# qemu lacks some of the system calls with which systemd passes credentials to these services.
 USES_CREDENTIALS = ("systemd-sysusers", "systemd-tmpfiles-setup", "systemd-tmpfiles-setup-dev")
 WITHOUT_CREDENTIALS = "[Service]\nLoadCredential=\nImportCredential=\n"
 
 
 class MachineNodes:
-    """Starts machines of one cluster."""
+    """Starts the machines of a cluster."""
 
     def __init__(self, spec: ClusterSpec, folder: Path) -> None:
         self._spec = spec
@@ -25,19 +25,19 @@ class MachineNodes:
     def prepare(self) -> None:
         for node in self._spec.nodes:
             self._write_files(node)
-        way_out.open_way_out(self._spec)
+        nat.enable(self._spec)
 
     def start(self, node: NodeSpec, cgroup: NodeCgroup) -> None:
         folder = self._folder / node.name
         command = (
-            "unshare", "--mount", "sh", str(FIRST_PROCESS), node.name, str(folder),
-            str(roots.root_path(self._spec.suite, self._spec.arch)),
-            format_name(self._spec.name), roots.emulator(self._spec.arch),
+            "unshare", "--mount", "sh", str(INIT_SCRIPT), node.name, str(folder),
+            str(rootfs.root_path(self._spec.suite, self._spec.arch)),
+            binfmt_name(self._spec.name), rootfs.emulator(self._spec.arch),
         )  # fmt: skip
-        # cgroups of version 2 also where the host's limits are of version 1: what today's systemd
-        # asks for, and what boards have.
+        # Machines use cgroups of version 2 even if the host's limits are of version 1: current
+        # systemd requires it, and boards have it.
         variables = {**self.variables(), "UNIFIED_CGROUP_HIERARCHY": "1"}
-        first_process.start(
+        init_process.start(
             command, node=node, spec=self._spec, cgroup=cgroup, folder=folder, variables=variables
         )
 
@@ -45,11 +45,11 @@ class MachineNodes:
         return {"HOME": "/root", "LANG": "C.UTF-8", "PATH": openmpi.SYSTEM_PATH}
 
     def inventory_variables(self) -> dict[str, str]:
-        """The user of a flashed card; not under qemu, where sudo does not work."""
-        return {} if roots.emulator(self._spec.arch) else {"ansible_user": "pi"}
+        """Set the user of a flashed card, except under qemu, where sudo does not work."""
+        return {} if rootfs.emulator(self._spec.arch) else {"ansible_user": "pi"}
 
     def _write_files(self, node: NodeSpec) -> None:
-        """What is laid over the root at the first boot."""
+        """Write the files that are copied into the root at the first boot."""
         public = ssh.client_key(self._folder).with_suffix(".pub").read_text()
         key = ssh.host_key(self._folder, node)
         files = {
@@ -61,7 +61,7 @@ class MachineNodes:
             "root/.ssh/authorized_keys": public,
             "home/pi/.ssh/authorized_keys": public,
         }
-        if roots.emulator(self._spec.arch):
+        if rootfs.emulator(self._spec.arch):
             for service in USES_CREDENTIALS:
                 files[f"etc/systemd/system/{service}.service.d/qemu.conf"] = WITHOUT_CREDENTIALS
         for name, text in files.items():
@@ -71,6 +71,6 @@ class MachineNodes:
         (self._folder / node.name / "files/etc/ssh/ssh_host_ed25519_key").chmod(PRIVATE)
 
 
-def format_name(cluster: str) -> str:
-    """Under which the emulator of a cluster's machines is registered with the kernel."""
+def binfmt_name(cluster: str) -> str:
+    """Return the name under which a cluster's emulator is registered with the kernel."""
     return f"edgeddl-{cluster}"

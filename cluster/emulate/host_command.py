@@ -1,4 +1,4 @@
-"""Runs the system's own tools; a failure is a ClusterError with the tool's last words."""
+"""Runs tools of the host; a failure is a ClusterError with the end of the tool's output."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from cluster.errors import ClusterError
 
 
 def run(*command: str, stdin: str | None = None) -> str:
-    """Run to the end; returns what it printed."""
+    """Run a command and return its stdout."""
     result = _start(command, stdin)
     if result.returncode:
-        words = (result.stderr.strip() or result.stdout.strip()).splitlines()[-3:]
-        raise ClusterError(f"{' '.join(command)}: {'; '.join(words) or result.returncode}")
+        output = (result.stderr.strip() or result.stdout.strip()).splitlines()[-3:]
+        reason = "; ".join(output) or f"exit code {result.returncode}"
+        raise ClusterError(f"{' '.join(command)}: {reason}")
     return result.stdout
 
 
 def succeeds(*command: str) -> bool:
-    """Run something that may fail, such as the removal of what may not be there."""
+    """Run a command that may fail, such as the removal of a link that may not exist."""
     return bool(shutil.which(command[0])) and _start(command, None).returncode == 0
 
 

@@ -1,7 +1,6 @@
-"""Debian roots that machines share: made once by debootstrap, then kept.
+"""The Debian root file systems that machines share, created once by debootstrap and cached.
 
-A root is made under another name and gets its own when it is whole, so what was interrupted is
-never taken for a root.
+A root has a temporary name until it is complete, so an interrupted one is never used.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from cluster.emulate import folder_lock, host_settings
-from cluster.emulate.command import run, succeeds
+from cluster.emulate.host_command import run, succeeds
 from cluster.errors import ClusterError
 
 FOLDER = Path("/var/cache/edgeddl/roots")
@@ -23,13 +22,13 @@ SCRIPT = Path(__file__).with_name("debian_root.sh")
 BINFMT = SCRIPT.with_name("binfmt.sh")
 EMULATOR = "qemu-aarch64-static"
 UNFINISHED = ".new"
-# So that a script ends with this process, whatever ends that: its processes by the death signal and
-# their namespace, its mounts by theirs.
+# A script ends with this process, even if that is killed: the death signal and the PID namespace
+# end its processes, the mount namespace removes its mounts.
 ISOLATED = (
     "setpriv", "--pdeathsig", "KILL",
     "unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child",
 )  # fmt: skip
-# What debootstrap says at the beginning of its lines, and what we say once for each.
+# prefixes of debootstrap's output, and the progress message printed once for each
 STAGES = {
     "I: Retrieving": "downloading packages",
     "I: Extracting": "extracting the base",
@@ -48,42 +47,42 @@ def host_arch() -> str:
 
 
 def emulator(arch: str) -> str:
-    """The path of the emulator that runs programs of this architecture here, or nothing."""
+    """Return the path of the emulator for programs of this architecture; "" if none is needed."""
     if arch == host_arch():
         return ""
     if arch != "arm64":
-        raise ClusterError(f"machines of {arch} do not run on {host_arch()}")
+        raise ClusterError(f"{arch} machines are not supported on an {host_arch()} host")
     return shutil.which(EMULATOR) or f"/usr/bin/{EMULATOR}"
 
 
 def check_arch(arch: str) -> None:
-    """Raise if programs of this architecture cannot be run here."""
+    """Raise if programs of this architecture do not run here."""
     if qemu := emulator(arch):
         try:
             run("unshare", "--mount", "sh", str(BINFMT), "add", "edgeddl-check", qemu)
-            remove_format("edgeddl-check")
+            unregister_binfmt("edgeddl-check")
         except ClusterError as error:
             raise ClusterError(
-                f"{arch} programs cannot be run here by qemu: {error}",
-                hint="the kernel needs binfmt_misc: modprobe binfmt_misc",
+                f"qemu cannot run {arch} programs here: {error}",
+                hint="load the kernel module: modprobe binfmt_misc",
             ) from None
 
 
-def remove_format(name: str) -> None:
-    """Take back what machines have registered with the kernel."""
-    # where the kernel knows no such thing, nothing was registered
+def unregister_binfmt(name: str) -> None:
+    """Remove the registration of an emulator from the kernel."""
+    # a kernel without binfmt_misc has no registrations
     succeeds("unshare", "--mount", "sh", str(BINFMT), "remove", name)
 
 
 def make_root(suite: str, arch: str, folder: Path = FOLDER) -> None:
-    """Make the root, unless it is there; says what it does, since it takes minutes."""
+    """Create the root unless it is cached. Prints its progress: this takes minutes."""
     with _locked(folder):
         root = root_path(suite, arch, folder)
         if root.exists():
             return
         check_arch(arch)
         _discard_unfinished(folder)
-        print(f"making Debian {suite} for {arch}: once, takes some minutes", flush=True)
+        print(f"creating Debian {suite} for {arch} (once, takes some minutes)", flush=True)
         unfinished = root.with_name(root.name + UNFINISHED)
         log = folder / f"{root.name}.log"
         _debootstrap(suite, arch, unfinished, log)
@@ -92,14 +91,14 @@ def make_root(suite: str, arch: str, folder: Path = FOLDER) -> None:
 
 
 def clean(folder: Path = FOLDER) -> list[str]:
-    """Remove all roots; returns their names."""
+    """Remove all roots and return their names."""
     if not folder.exists():
         return []
     with _locked(folder):
         _discard_unfinished(folder)
         names = sorted(path.name for path in folder.iterdir() if path.is_dir())
         shutil.rmtree(folder)
-    with contextlib.suppress(OSError):  # something else is cached there
+    with contextlib.suppress(OSError):  # not empty
         folder.parent.rmdir()
     return names
 
@@ -107,20 +106,20 @@ def clean(folder: Path = FOLDER) -> list[str]:
 def _debootstrap(suite: str, arch: str, target: Path, log: Path) -> None:
     mirror = host_settings.debian_mirrors()[0]
     script = ("sh", str(SCRIPT), suite, arch, str(target), mirror, emulator(arch))
-    code = _run_and_tell((*ISOLATED, *script), log)
+    code = _run_with_progress((*ISOLATED, *script), log)
     if emulator(arch):
-        remove_format("edgeddl-root")
+        unregister_binfmt("edgeddl-root")
     if code:
-        words = "; ".join(log.read_text().splitlines()[-3:])
+        output = "; ".join(log.read_text().splitlines()[-3:])
         raise ClusterError(
-            f"no Debian {suite} for {arch}: {words}",
-            hint=f"is {mirror} to be reached from here? All it said is in {log}",
+            f"debootstrap of {suite} for {arch} failed: {output}",
+            hint=f"check that {mirror} is reachable from here; the full output is in {log}",
         )
 
 
-def _run_and_tell(command: Sequence[str], log: Path) -> int:
-    """Run to the end, telling which stage it is at; the exit code."""
-    unsaid = dict(STAGES)
+def _run_with_progress(command: Sequence[str], log: Path) -> int:
+    """Run a command, print each stage once, and return the exit code."""
+    pending = dict(STAGES)
     with (
         log.open("w") as output,
         subprocess.Popen(
@@ -134,7 +133,7 @@ def _run_and_tell(command: Sequence[str], log: Path) -> int:
         assert process.stdout is not None
         for line in process.stdout:
             output.write(line)
-            if stage := unsaid.pop(" ".join(line.split()[:2]), None):
+            if stage := pending.pop(" ".join(line.split()[:2]), None):
                 print(f"  {stage}", flush=True)
     return process.returncode
 
@@ -145,6 +144,6 @@ def _discard_unfinished(folder: Path) -> None:
 
 
 def _locked(folder: Path) -> AbstractContextManager[None]:
-    """One root is made at a time; who comes second finds it made."""
+    """Create one root at a time; a second process waits and finds it cached."""
     folder.mkdir(parents=True, exist_ok=True)
     return folder_lock.locked(folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from baselines.workload import CLASSES
 from edgeddl.chainer_compat import F, L, chainer
-from rivals.workload import CLASSES
 
 
 class ConvolutionBN(chainer.Chain):
@@ -35,7 +35,7 @@ class BasicBlock(chainer.Chain):
 
 
 def resnet18(stem: str = "cifar") -> Any:
-    """With one of edgeddl's two stems."""
+    """Build the network with one of edgeddl's two stems."""
     blocks = [
         BasicBlock(64, 64, 1), BasicBlock(64, 64, 1),
         BasicBlock(64, 128, 2), BasicBlock(128, 128, 1),

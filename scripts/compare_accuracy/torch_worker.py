@@ -1,16 +1,16 @@
-"""Worker: trains and predicts with PyTorch's kernels on the batches it is given."""
+"""Worker: trains and evaluates with PyTorch on the batches it receives."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
-from rivals.serve import serve
-from rivals.torch_models import MODELS, torch_name
+import torch
+import torch.nn.functional as F
+from baselines.serve import serve
+from baselines.torch_models import MODELS, torch_name
 
 
 class Trainer:
-    """A network and its update rule, both as edgeddl has them."""
+    """A network and its update rule, equivalent to edgeddl's."""
 
     def prepare(
         self,
@@ -28,10 +28,10 @@ class Trainer:
         own = dict(self.model.named_parameters())
         if given.keys() != own.keys():
             raise ValueError(f"the parameters differ: {sorted(given.keys() ^ own.keys())}")
-        self.model.load_state_dict(given, strict=False)  # the statistics start as they are
+        self.model.load_state_dict(given, strict=False)  # without running statistics
         self.model.to(memory_format=torch.channels_last)
         self.label_smoothing = label_smoothing
-        # as edgeddl: no decay on biases and batch normalisation, which have one axis
+        # as in edgeddl: no weight decay on biases and batch normalisation, which have one axis
         groups = [
             {"params": [p for p in own.values() if p.ndim > 1], "weight_decay": weight_decay},
             {"params": [p for p in own.values() if p.ndim == 1], "weight_decay": 0.0},
@@ -44,7 +44,7 @@ class Trainer:
         images: int,
         learning_rate: float,
     ) -> float:
-        """One step; the mean loss over its images."""
+        """Run one step and return the mean loss over its images."""
         self.model.train()
         self.optimizer.zero_grad()
         total = 0.0
@@ -59,7 +59,7 @@ class Trainer:
         return total
 
     def evaluate(self, x: np.ndarray, t: np.ndarray) -> tuple[float, int]:
-        """The sum of the losses, and how many answers are right."""
+        """Return the sum of the losses and the number of correct predictions."""
         self.model.eval()
         with torch.no_grad():
             logits, labels = self.model(_images(x)), _labels(t)

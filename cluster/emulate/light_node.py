@@ -1,4 +1,4 @@
-"""A light node: namespaces over the host's file system, up in a fraction of a second."""
+"""Light nodes: namespaces that share the host's file system and start in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import pwd
 import shlex
 from pathlib import Path
 
-from cluster.emulate import first_process, openmpi, ssh
+from cluster.emulate import init_process, openmpi, ssh
 from cluster.emulate.cgroups import NodeCgroup
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 
-FIRST_PROCESS = Path(__file__).with_name("light_node.sh")
+INIT_SCRIPT = Path(__file__).with_name("light_node.sh")
 HOME = pwd.getpwnam(ssh.USER).pw_dir
-# Not in the host's /tmp: Open MPI names its folders after process numbers, which nodes have alike.
+# Not in the host's /tmp: Open MPI names its folders after PIDs, which are the same on all nodes.
 TEMPORARY_FILES = "/run/tmp"
-# Not in the home folder, which nodes share: each keeps results of its own, as boards do.
+# Not in the home folder, which nodes share: each node keeps its own results, as a board does.
 RESULTS = "/run/edgeddl"
 NAMESPACES = ("--mount", "--uts", "--ipc", "--pid")
 
 
 class LightNodes:
-    """Starts light nodes of one cluster. `environment`: a virtual environment they have active."""
+    """Starts the light nodes of a cluster, with the virtual environment `environment` active."""
 
     def __init__(self, spec: ClusterSpec, folder: Path, environment: Path | None) -> None:
         self._spec = spec
@@ -28,7 +28,7 @@ class LightNodes:
         self._environment = environment
 
     def prepare(self) -> None:
-        """Write the files that nodes see in place of the host's."""
+        """Write the files that replace the host's on each node."""
         self._work.mkdir(exist_ok=True)
         for node in self._spec.nodes:
             self._write_files(node)
@@ -37,10 +37,10 @@ class LightNodes:
         folder = self._folder / node.name
         unshare = ("unshare", *NAMESPACES, "--fork", "--kill-child")
         command = (
-            *unshare, "sh", str(FIRST_PROCESS), node.name, str(folder),
+            *unshare, "sh", str(INIT_SCRIPT), node.name, str(folder),
             str(self._environment or ""),
         )  # fmt: skip
-        first_process.start(
+        init_process.start(
             command,
             node=node,
             spec=self._spec,
@@ -50,7 +50,7 @@ class LightNodes:
         )
 
     def variables(self) -> dict[str, str]:
-        """What a command on a node finds in its process environment."""
+        """Return the environment variables of a command on a node."""
         own = {
             "HOME": HOME,
             "LANG": "C.UTF-8",
@@ -65,7 +65,7 @@ class LightNodes:
 
     @property
     def _work(self) -> Path:
-        """Where runs are started, by `fab train`; seen by all nodes, and gone with them."""
+        """Working directory of `fab train`: shared by all nodes, removed with the cluster."""
         return self._folder / "work"
 
     def _write_files(self, node: NodeSpec) -> None:

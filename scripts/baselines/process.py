@@ -1,4 +1,4 @@
-"""The driver's end of a pipe: starts a worker on given cores and asks it questions."""
+"""The driver's end of a pipe: starts a worker on given cores and sends it requests."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from edgeddl import machine
 SCRIPTS = Path(__file__).resolve().parent.parent
 
 
-class RivalFailed(Exception):
-    """A worker raised an exception or died; the message ends with its last words."""
+class WorkerFailed(Exception):
+    """A worker raised an exception or died; the message contains the end of its output."""
 
-    def __init__(self, name: str, last_words: str) -> None:
-        super().__init__(f"{name} failed: {last_words}")
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} failed: {reason}")
         self.name = name
 
 
-class Rival:
-    """A worker process. It computes only while it is asked, its asker only while it is not."""
+class Worker:
+    """A worker process. It computes only during a request, while the driver sleeps."""
 
     def __init__(
         self,
@@ -47,31 +47,31 @@ class Rival:
             env=os.environ
             | {"PYTHONPATH": str(SCRIPTS)}
             | {variable: str(threads) for variable in machine.THREAD_VARIABLES},
-            # before the worker starts threads: each of them inherits it
+            # set before the worker starts threads, which inherit it
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
 
-    def ask(self, question: str, **arguments: Any) -> Any:
-        """The worker's answer; the driver sleeps until it is there."""
+    def request(self, name: str, **arguments: Any) -> Any:
+        """Send a request, sleep until the reply arrives, and return it."""
         assert self._process.stdin and self._process.stdout
         try:
-            pickle.dump((question, arguments), self._process.stdin)
+            pickle.dump((name, arguments), self._process.stdin)
             self._process.stdin.flush()
-            fine, answer = pickle.load(self._process.stdout)
+            succeeded, reply = pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError):
             code = self._process.wait()
-            lines = self.complaints()
-            raise RivalFailed(self.name, lines[-1] if lines else f"exit code {code}") from None
-        if not fine:
-            raise RivalFailed(self.name, answer)
-        return answer
+            lines = self.stderr_lines()
+            raise WorkerFailed(self.name, lines[-1] if lines else f"exit code {code}") from None
+        if not succeeded:
+            raise WorkerFailed(self.name, reply)
+        return reply
 
-    def complaints(self) -> list[str]:
-        """The lines it has written to stderr so far."""
+    def stderr_lines(self) -> list[str]:
+        """Return the lines written to stderr so far."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").splitlines()
 
-    def __enter__(self) -> Rival:
+    def __enter__(self) -> Worker:
         return self
 
     def __exit__(

@@ -1,13 +1,13 @@
 """edgeddl's networks in PyTorch: the same layers under the same names.
 
-`stage1/0/first/convolution/W` there is `stage1.0.first.convolution.weight` here, so parameters pass
-from one to the other by name (see `torch_name`).
+`stage1/0/first/convolution/W` in edgeddl is `stage1.0.first.convolution.weight` here, so parameters
+are matched by name (see `torch_name`).
 """
 
 from __future__ import annotations
 
-import torch  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 OUTPUT_SCALE = 0.125  # of edgeddl's ResNet-9
@@ -15,7 +15,7 @@ CHAINER_EPS = 2e-5  # of batch normalisation; PyTorch's default is 1e-5
 
 
 def torch_name(name: str) -> str:
-    """The name of one of edgeddl's parameters in PyTorch."""
+    """Return PyTorch's name of an edgeddl parameter."""
     path, _, leaf = name.rpartition("/")
     leaves = {"W": "weight", "b": "bias", "gamma": "weight", "beta": "bias"}
     return f"{path}/{leaves[leaf]}".replace("/", ".")

@@ -1,4 +1,4 @@
-"""fab run: one command on all boards."""
+"""fab run: runs a command on all boards."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from invoke import Context, task
 
 from cluster.errors import ClusterError
-from cluster.table import render_table
 from cluster.tasks.board import Board
 from cluster.tasks.boards import HELP, Outcome, find_inventory, finish, on_all, select
+from edgeddl.table import render_table
 
 
 @task(help=HELP, auto_shortflags=False)
 def run(c: Context, inventory: str | None = None) -> None:
     """Run a command on all boards: fab run -- COMMAND
 
-    It runs in the work folder, with edgeddl's environment active. A single word is a line for the
-    board's shell.
+    It runs in the work folder, with edgeddl's environment active. A single argument is a command
+    line for the board's shell.
 
       fab run -- uptime
       fab run -- 'df -h / | tail -n 1'
@@ -33,9 +33,9 @@ def run(c: Context, inventory: str | None = None) -> None:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """One word is a line of shell; of several each is what it is."""
+    """Return the shell command line: a single word unchanged, several words quoted."""
     if not words:
-        raise ClusterError("no command was given", hint="fab run -- COMMAND")
+        raise ClusterError("no command given", hint="fab run -- COMMAND")
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
@@ -45,16 +45,16 @@ def _timed(board: Board, line: str) -> tuple[str, float]:
 
 
 def render(outcomes: Sequence[Outcome[tuple[str, float]]]) -> str:
-    """What boards said: in the table, if each has said a line at most; else above it."""
-    said = {o.board.name: o.value[0].rstrip() if o.value else "" for o in outcomes}
-    short = all("\n" not in text for text in said.values())
-    blocks = [] if short else [f"{name}:\n{text}\n\n" for name, text in said.items() if text]
+    """Render the outputs: in the table if none has more than one line, otherwise above it."""
+    output = {o.board.name: o.value[0].rstrip() if o.value else "" for o in outcomes}
+    short = all("\n" not in text for text in output.values())
+    blocks = [] if short else [f"{name}:\n{text}\n\n" for name, text in output.items() if text]
     rows = [
         (
             outcome.board.name,
             outcome.text,
             f"{outcome.value[1]:.1f} s" if outcome.value else "-",
-            *([said[outcome.board.name]] if short else []),
+            *([output[outcome.board.name]] if short else []),
         )
         for outcome in outcomes
     ]

@@ -1,4 +1,4 @@
-"""PyTorch's own environment, apart from edgeddl's: .venv-torch."""
+"""PyTorch's own virtual environment, .venv-torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = REPOSITORY / ".venv-torch"
 TORCH_PYTHON = ENVIRONMENT / "bin" / "python"
-# Only the CPU build satisfies this: on x86-64 PyPI's 2.13.0 brings gigabytes of CUDA libraries.
+# Only the CPU build matches: on x86-64, PyPI's 2.13.0 includes gigabytes of CUDA libraries.
 TORCH = "torch==2.13.0+cpu"
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 
 
 def add_torch_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say where PyTorch is."""
+    """Add the options that select PyTorch's environment."""
     group = parser.add_argument_group("PyTorch")
     group.add_argument(
         "--with-torch", action="store_true", help=f"install {TORCH} into {ENVIRONMENT.name} first"
@@ -26,12 +26,12 @@ def add_torch_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=TORCH_PYTHON,
         metavar="PATH",
-        help=f"an interpreter that has PyTorch (default: that of {ENVIRONMENT.name})",
+        help=f"Python interpreter with PyTorch (default: that of {ENVIRONMENT.name})",
     )
 
 
 def find_torch(options: argparse.Namespace) -> Path | None:
-    """The interpreter to run PyTorch with, installed if asked for; None where there is none."""
+    """Return the interpreter with PyTorch, or None; install it first if requested."""
     python: Path = options.torch_python
     if options.with_torch and not has_torch(python):
         install()
@@ -51,8 +51,8 @@ def has_torch(python: Path) -> bool:
 
 
 def install() -> None:
-    print(f"installing {TORCH} into {ENVIRONMENT.name}: some minutes", flush=True)
+    print(f"installing {TORCH} into {ENVIRONMENT.name} (some minutes)", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
     (ENVIRONMENT / ".gitignore").write_text("*\n")
-    pip = [TORCH_PYTHON, "-m", "pip", "install", "-qq", "--retries", "1"]
+    pip = [str(TORCH_PYTHON), "-m", "pip", "install", "-qq", "--retries", "1"]
     subprocess.run([*pip, "--extra-index-url", CPU_WHEELS, TORCH, "numpy"], check=True)

@@ -1,4 +1,4 @@
-"""The first process of a node: how it is started, joined and found."""
+"""A node's process 1: starts it, finds it, and puts other processes under its limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(
     folder: Path,
     variables: Mapping[str, str],
 ) -> None:
-    """Start a command in the node's network and under its limits; its output goes to a log."""
+    """Start a command in the node's network namespace, under its limits; output goes to a log."""
     with (folder / "log").open("w") as log:
         subprocess.Popen(
             ["nsenter", f"--net={namespace_path(node.name)}", *command],
@@ -36,9 +36,9 @@ def start(
 
 
 def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
-    """Bring this process under the node's limits.
+    """Put this process under the node's limits.
 
-    Also under its number of cores: it then computes with as many threads as is right for its share.
+    Its affinity is limited too, so that it chooses a number of threads that fits its CPU quota.
     """
     cgroup.enter(os.getpid())
     host = sorted(os.sched_getaffinity(0))
@@ -48,16 +48,16 @@ def join(node: NodeSpec, spec: ClusterSpec, cgroup: NodeCgroup) -> None:
 
 
 def find(pids: Sequence[int]) -> int:
-    """The one that is number 1 in a process namespace of its own."""
+    """Return the process that has PID 1 in its own PID namespace."""
     for pid in pids:
         numbers = _numbers(pid)
         if len(numbers) > 1 and numbers[-1] == "1":
             return pid
-    raise ClusterError("the node is just starting, or ending", hint="try again")
+    raise ClusterError("the node is starting or stopping", hint="try again")
 
 
 def _numbers(pid: int) -> list[str]:
-    """Of the process in its namespace and all those around; none if it has just ended."""
+    """Return the process's PIDs in all its namespaces, innermost last; none if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""fab fetch: files of runs, from the head to this machine."""
+"""fab fetch: copies run folders from the head to this machine."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from invoke import Context, task
 
 from cluster.errors import ClusterError
 from cluster.inventory_file import Inventory
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import HELP, find_inventory
+from edgeddl.table import render_table
 
-# At the top of the clone, wherever `fab` was called.
+# in the checkout, independent of the current directory
 HERE = Path(__file__).parents[2] / "runs"
 
 
-@task(help={**HELP, "run": "one by its name (default: all)"}, auto_shortflags=False)
+@task(help={**HELP, "run": "name of a run (default: all)"}, auto_shortflags=False)
 def fetch(c: Context, inventory: str | None = None, run: str | None = None) -> None:
-    """Copy runs from the head to runs/CLUSTER/ here: summary, events, logs, checkpoints
+    """Copy runs from the head to runs/CLUSTER/: summary, events, logs, checkpoints
 
-    What is here already is not copied again.
+    Files that have not changed are not copied again.
 
       fab fetch
       fab fetch --run resnet9-shapes
@@ -35,12 +35,12 @@ def fetch(c: Context, inventory: str | None = None, run: str | None = None) -> N
     head = Board(cluster.head)
     names = [run] if run else head.run("ls runs 2>/dev/null || :").splitlines()
     if not names:
-        raise ClusterError(f"there are no runs on {head.name} in {head.work}/runs")
+        raise ClusterError(f"no runs in {head.work}/runs on {head.name}")
     fetch_runs(cluster, head, [f"runs/{name}" for name in names])
 
 
 def results_folder(cluster: Inventory) -> Path:
-    """By cluster: two may have runs of one name."""
+    """Return the folder of a cluster's results: two clusters may have runs of the same name."""
     return HERE / cluster.path.stem
 
 
@@ -51,7 +51,7 @@ class Copied:
 
 
 def fetch_runs(cluster: Inventory, head: Board, folders: Sequence[str]) -> None:
-    """Copy run folders, given as seen from the work folder, and say where they are."""
+    """Copy run folders, whose paths are relative to the work folder, and print where they are."""
     rows = []
     for folder in folders:
         source = posixpath.normpath(posixpath.join(head.work, folder))
@@ -65,7 +65,7 @@ def fetch_runs(cluster: Inventory, head: Board, folders: Sequence[str]) -> None:
 
 
 def copy_folder(head: Board, source: str, target: Path) -> Copied:
-    """Copy what is new or has changed."""
+    """Copy new and changed files."""
     copied = Copied()
     sftp = head.connect().sftp()
     try:
@@ -76,7 +76,7 @@ def copy_folder(head: Board, source: str, target: Path) -> Copied:
                 copied.files += 1
                 copied.bytes += attributes.st_size or 0
     except FileNotFoundError:
-        raise BoardError(f"there is no run {source} on {head.name}") from None
+        raise BoardError(f"no run {source} on {head.name}") from None
     except (OSError, paramiko.SSHException) as error:
         raise BoardError(f"copying {source} from {head.name} failed: {error}") from None
     return copied
@@ -85,10 +85,10 @@ def copy_folder(head: Board, source: str, target: Path) -> Copied:
 def _files(
     sftp: paramiko.SFTPClient, folder: str, relative: str = ""
 ) -> Iterator[tuple[str, paramiko.SFTPAttributes]]:
-    """All plain files below a folder, by their relative names."""
+    """Yield all regular files below a folder, with their relative paths."""
     for entry in sftp.listdir_attr(posixpath.join(folder, relative)):
         if "/" in entry.filename or entry.filename in (".", ".."):
-            raise OSError(f"{entry.filename!r} is no name of a file")  # would lead out of runs/
+            raise OSError(f"{entry.filename!r} is not a file name")  # would escape from runs/
         name = posixpath.join(relative, entry.filename)
         if stat.S_ISDIR(entry.st_mode or 0):
             yield from _files(sftp, folder, name)
@@ -106,7 +106,7 @@ def _is_there(path: Path, attributes: paramiko.SFTPAttributes) -> bool:
 def _copy(
     sftp: paramiko.SFTPClient, source: str, path: Path, attributes: paramiko.SFTPAttributes
 ) -> None:
-    """Whole or not at all."""
+    """Copy a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:

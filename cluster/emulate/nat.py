@@ -1,7 +1,7 @@
-"""The way from a cluster to the world: packets are forwarded under the host's address.
+"""Network address translation, with which machines reach the internet to install packages.
 
-Nobody out there can begin a connection to a node. Machines need it to install packages. The host's
-ip_forward is put back when the last cluster that needed it has gone.
+Connections from outside to a node are dropped. The host's ip_forward is restored when the last
+cluster of machines is removed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cluster.emulate.command import run, succeeds
-from cluster.emulate.host_switch import HostSwitch
+from cluster.emulate.host_command import run, succeeds
 from cluster.emulate.network import bridge_name
 from cluster.emulate.spec import ClusterSpec
+from cluster.emulate.sysctl import Sysctl
 
-FORWARDING = HostSwitch(Path("/proc/sys/net/ipv4/ip_forward"), Path("/run/edgeddl-ip_forward"))
+FORWARDING = Sysctl(Path("/proc/sys/net/ipv4/ip_forward"), Path("/run/edgeddl-ip_forward"))
 PREFIX = "edgeddl_"
 
 
@@ -36,22 +36,22 @@ def render_table(spec: ClusterSpec) -> str:
 """
 
 
-def open_way_out(spec: ClusterSpec) -> None:
-    FORWARDING.on()
+def enable(spec: ClusterSpec) -> None:
+    FORWARDING.enable()
     run("nft", "--file", "-", stdin=render_table(spec))
 
 
-def close_way_out(cluster: str) -> None:
-    """Also where it was never opened, or only half."""
+def disable(cluster: str) -> None:
+    """Remove the cluster's rules, even if they were only partly created."""
     tables = tables_left()
     if table_name(cluster) in tables:
         run("nft", "delete", "table", "ip", table_name(cluster))
     if not tables - {table_name(cluster)}:
-        FORWARDING.off()
+        FORWARDING.restore()
 
 
 def tables_left() -> set[str]:
-    """Tables of all emulated clusters."""
+    """Return the nftables tables of all emulated clusters."""
     if not succeeds("nft", "--version"):
         return set()
     entries = json.loads(run("nft", "--json", "list", "tables"))["nftables"]
