@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeddl.data.fetch import CIFAR10_BINARY, matches
-from edgeddl.data.images import CHANNELS, IMAGE_SIZE, Images, ImageSet, UInt8s
+from edgeddl.data.images import Images, ImageSet, UInt8s
 from edgeddl.data.pickle_reader import read_pickled_dict
 from edgeddl.errors import DataError, shown
 
@@ -55,7 +55,8 @@ PUBLISHED_MD5 = {
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 
-_PIXEL_BYTES = CHANNELS * IMAGE_SIZE * IMAGE_SIZE
+_SIZE, _CHANNELS = 32, 3
+_PIXEL_BYTES = _CHANNELS * _SIZE * _SIZE
 _RECORD_BYTES = 1 + _PIXEL_BYTES
 # A pickle in text form needs up to six characters for a byte, and there are file names besides.
 _LONGEST_PICKLED_RECORD = 16 * _RECORD_BYTES
@@ -114,7 +115,7 @@ def load_cifar10(search_folders: Sequence[Path], layout: Layout = OFFICIAL) -> I
 
 
 def _allocate(count: int) -> ImageSet:
-    images = np.empty((count, IMAGE_SIZE, IMAGE_SIZE, CHANNELS), dtype=np.uint8)
+    images = np.empty((count, _SIZE, _SIZE, _CHANNELS), dtype=np.uint8)
     return ImageSet(images, np.empty(count, dtype=np.int32))
 
 
@@ -170,7 +171,7 @@ def _start(batch: str, layout: Layout) -> int:
 
 
 def _planes_to_pixels(planes: UInt8s) -> UInt8s:
-    return planes.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
+    return planes.reshape(-1, _CHANNELS, _SIZE, _SIZE).transpose(0, 2, 3, 1)
 
 
 def _files_in_folder(folder: Path, layout: Layout) -> Iterator[_File]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeddl.data import cifar10, shapes
-from edgeddl.data.images import Float32s, Images, ImageSet
+from edgeddl.data.images import Float32s, Images, ImageSet, ImageShape
 from edgeddl.data.locations import default_data_dir
 from edgeddl.errors import DataError
 
@@ -33,6 +33,11 @@ class Dataset:
     std: Float32s
     fingerprint: str
     verified: bool
+
+    @property
+    def image_shape(self) -> ImageShape:
+        """Channels, height and width of an image."""
+        return self.train.image_shape
 
 
 @dataclass(frozen=True)

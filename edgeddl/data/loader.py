@@ -11,15 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeddl.data.augmentation import Augmentation, Augmenter
-from edgeddl.data.images import (
-    IMAGE_SIZE,
-    ROW,
-    Float32s,
-    ImageSet,
-    Int32s,
-    Normaliser,
-    channels_last,
-)
+from edgeddl.data.images import Float32s, ImageSet, ImageShape, Int32s, Normaliser, as_pixels
 from edgeddl.data.prefetch import Prefetcher
 from edgeddl.data.sharding import epoch_permutation, split_by_speed, split_evenly
 
@@ -56,8 +48,9 @@ class _Room:
     labels: Int32s
 
     @classmethod
-    def allocate(cls, capacity: int) -> _Room:
-        rows = np.empty((capacity, IMAGE_SIZE, ROW), dtype=np.float32)
+    def allocate(cls, capacity: int, image_shape: ImageShape) -> _Room:
+        channels, height, width = image_shape
+        rows = np.empty((capacity, height, width * channels), dtype=np.float32)
         return cls(rows, np.empty(capacity, dtype=np.int32))
 
 
@@ -88,8 +81,9 @@ class TrainLoader:
         self._batch_size = batch_size
         self._accumulation = accumulation
         self._seed = seed
+        normaliser = Normaliser(mean, std, images.image_shape)
         self._augmenter = Augmenter(
-            augmentation, Normaliser(mean, std), seed=seed, capacity=min(batch_size, len(images))
+            augmentation, normaliser, seed=seed, capacity=min(batch_size, len(images))
         )
         self._prefetcher: Prefetcher[StepBatch] | None = None
         self._prepared_from: tuple[int, int] | None = None
@@ -105,7 +99,8 @@ class TrainLoader:
         self.close()
         self._shares = tuple(shares)
         capacity = min(shares[self._rank], len(self._images))
-        self._rooms = [_Room.allocate(capacity) for _ in range(_ROOMS)]
+        shape = self._images.image_shape
+        self._rooms = [_Room.allocate(capacity, shape) for _ in range(_ROOMS)]
         if position is not None:
             self._prepare_from(*position)
 
@@ -192,8 +187,8 @@ class TrainLoader:
             pixels = self._images.images[indices[part]]
             self._augmenter.write(pixels, epoch, positions[part], room.rows[part])
             room.labels[part] = self._images.labels[indices[part]]
-        parts = self._micro_batches(len(indices))
-        return [(channels_last(room.rows[part]), room.labels[part]) for part in parts]
+        x = as_pixels(room.rows, self._images.image_shape[0]).transpose(0, 3, 1, 2)
+        return [(x[part], room.labels[part]) for part in self._micro_batches(len(indices))]
 
     def _micro_batches(self, images: int) -> list[slice]:
         parts = min(-(-images // self._batch_size), self._accumulation)

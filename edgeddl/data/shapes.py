@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from edgeddl.data.images import CHANNELS, IMAGE_SIZE, Float32s, ImageSet, UInt8s
+from edgeddl.data.images import Float32s, ImageSet, UInt8s
 from edgeddl.data.outlines import OUTLINES
 from edgeddl.data.randomness import derive_key, draw_bits, draw_uniform
 
@@ -29,9 +29,10 @@ MEAN = (0.4934, 0.4941, 0.4948)
 STD = (0.2307, 0.2297, 0.2308)
 
 _SEED = 1
+_SIZE, _CHANNELS = 32, 3
 _SPLITS: tuple[Split, ...] = ("train", "test")
 _CHUNK = 100  # images painted at a time: the arrays then fit a processor's cache
-_PIXELS = IMAGE_SIZE * IMAGE_SIZE
+_PIXELS = _SIZE * _SIZE
 
 # How far images differ. With these, resnet9 gets 99 % of 500 test images right after one pass over
 # the training images in batches of 32, 92 % in batches of 128 (one run each); ridge regression on
@@ -46,15 +47,15 @@ _NOISE = (2.0, 10.0)  # largest change of a pixel
 _SPOTS = 2
 _SPOT_RADIUS = (1.0, 2.0)
 
-_CENTRED = np.arange(IMAGE_SIZE, dtype=np.float32) - np.float32((IMAGE_SIZE - 1) / 2)
-_X = np.tile(_CENTRED, IMAGE_SIZE)
-_Y = np.repeat(_CENTRED, IMAGE_SIZE)
+_CENTRED = np.arange(_SIZE, dtype=np.float32) - np.float32((_SIZE - 1) / 2)
+_X = np.tile(_CENTRED, _SIZE)
+_Y = np.repeat(_CENTRED, _SIZE)
 
 
 def generate(split: Split, count: int) -> ImageSet:
     """The first `count` images of a split."""
     labels = _choose_labels(split, count)
-    images = np.empty((count, IMAGE_SIZE, IMAGE_SIZE, CHANNELS), dtype=np.uint8)
+    images = np.empty((count, _SIZE, _SIZE, _CHANNELS), dtype=np.uint8)
     for start in range(0, count, _CHUNK):
         numbers = np.arange(start, min(start + _CHUNK, count))
         images[numbers[0] : numbers[-1] + 1] = _paint(_Draws(split, numbers), labels[numbers])
@@ -86,7 +87,7 @@ class _Draws:
 
     def colours(self, purpose: str, low: float, high: float) -> Float32s:
         """One number a channel: (n, 3, 1)."""
-        counters = self._counters(CHANNELS)[:, :, None]
+        counters = self._counters(_CHANNELS)[:, :, None]
         return draw_uniform(_derive_key(self._split, purpose), counters, low, high)
 
     def bytes(self, purpose: str, count: int) -> UInt8s:
@@ -110,7 +111,7 @@ def _paint(draws: _Draws, labels: npt.NDArray[np.int32]) -> UInt8s:
     _lay(canvas, _shape_distance(draws, labels), _contrasting(draws, "shape", colour))
     canvas += _noise(draws)
     pixels: UInt8s = np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
-    return pixels.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
+    return pixels.reshape(-1, _CHANNELS, _SIZE, _SIZE).transpose(0, 2, 3, 1)
 
 
 def _lay(canvas: Float32s, distance: Float32s, colour: Float32s) -> None:
@@ -156,6 +157,6 @@ def _turn(tangent: Float32s, x: Float32s, y: Float32s) -> tuple[Float32s, Float3
 
 def _noise(draws: _Draws) -> Float32s:
     """Uniform noise, as strong in all of an image."""
-    unit = draws.bytes("noise", CHANNELS * _PIXELS).astype(np.float32) * np.float32(2 / 255) - 1
+    unit = draws.bytes("noise", _CHANNELS * _PIXELS).astype(np.float32) * np.float32(2 / 255) - 1
     unit *= draws.scalars("noise strength", *_NOISE)
-    return unit.reshape(-1, CHANNELS, _PIXELS)
+    return unit.reshape(-1, _CHANNELS, _PIXELS)
