@@ -421,8 +421,6 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not self.resume:
             raise ConfigError("--resume must be auto, never or a path, not empty")
-        if self.cutout > 32:
-            raise ConfigError(f"--cutout {self.cutout} is larger than an image, 32 pixels")
         for option in fields(self):
             choices = option.metadata["argument"].get("choices")
             if choices and getattr(self, option.name) not in choices:

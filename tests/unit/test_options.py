@@ -81,7 +81,6 @@ def test_wrong_files_are_refused(tmp_path: Path, content: str, complaint: str) -
         (["--frobnicate"], "--frobnicate\n  hint: Try 'edgeddl train --help'"),
         (["--summary", ""], "--summary: '': expected a path"),
         (["--resume", ""], "--resume"),
-        (["--cutout", "40"], "--cutout"),
         (["--schedule", "linear"], "--schedule"),
         (["--config", "absent.toml"], "absent.toml: No such file"),
         (["--stall-timeout-seconds", "5"], "below --stall-warning-seconds"),
