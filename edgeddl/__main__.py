@@ -19,13 +19,13 @@ from edgeddl.table import render_facts
 
 # Commands in modules of their own, which have `add_arguments` and `run`.
 COMMANDS = (
-    ("linpack", "edgeddl.linpack.command", "how fast this machine or cluster computes"),
+    ("linpack", "edgeddl.linpack.cli", "how fast this machine or cluster computes"),
     (
         "exporter",
         "edgeddl.metrics.exporter",
         "serve this machine's temperature, clock, throttling and power to Prometheus",
     ),
-    ("report", "edgeddl.report.command", "a page of plots of runs, or their numbers"),
+    ("report", "edgeddl.report.cli", "a page of plots of runs, or their numbers"),
 )
 BENCHES = (
     (
@@ -114,10 +114,10 @@ def print_info(options: argparse.Namespace) -> None:
     }
     if options.json:
         facts |= {"sensors": sensors.as_dict(), "memory": memory and memory.as_dict()}
-        log.say(json.dumps(facts, indent=1))
+        log.print_text(json.dumps(facts, indent=1))
     else:
         facts |= hardware.describe(sensors, memory)
-        log.say(render_facts([(name, str(value)) for name, value in facts.items()]))
+        log.print_text(render_facts([(name, str(value)) for name, value in facts.items()]))
 
 
 def fetch_data(options: argparse.Namespace) -> None:

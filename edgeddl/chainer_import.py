@@ -1,7 +1,7 @@
 """Makes `import chainer` work on today's Python and NumPy, in any program of the environment.
 
 `import edgeddl` puts a finder in front of Python's own. It leaves every module alone but Chainer's,
-which run with `chainer_stand_ins` around them. The installed package has a file edgeddl.pth, by
+which run with `chainer_shims` around them. The installed package has a file edgeddl.pth, by
 which Python imports edgeddl whenever it starts. So this module imports nothing but sys: NumPy and
 the stand-ins follow only when a program imports Chainer.
 """
@@ -52,13 +52,13 @@ class _Loader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
-        from edgeddl.chainer_stand_ins import give_back_removed_names, legacy_modules
+        from edgeddl.chainer_shims import legacy_modules, restore_removed_names
 
         module.__loader__ = module.__spec__.loader = self._loader
         with legacy_modules():
             self._loader.exec_module(module)
         if module.__name__ == "chainer":
-            give_back_removed_names()
+            restore_removed_names()
 
 
 def install() -> None:

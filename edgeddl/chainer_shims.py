@@ -28,7 +28,7 @@ _SCTYPES: dict[str, list[type]] = {
 }
 
 
-def _stand_in_distutils() -> dict[str, ModuleType]:
+def _distutils_shim() -> dict[str, ModuleType]:
     """numpy.distutils: gone on Python 3.12 with distutils itself, and from later NumPy altogether.
 
     Chainer asks it one thing, on macOS: whether NumPy was built with Accelerate. That is not worth
@@ -42,7 +42,7 @@ def _stand_in_distutils() -> dict[str, ModuleType]:
     return {"numpy.distutils": distutils, "numpy.distutils.system_info": system_info}
 
 
-def _stand_in_pkg_resources() -> dict[str, ModuleType]:
+def _pkg_resources_shim() -> dict[str, ModuleType]:
     """pkg_resources: gone from setuptools, which a venv of Python 3.12 does not have at all.
 
     Chainer looks for CuPy and iDeep with it, chainer.testing for test requirements. The stand-in
@@ -138,9 +138,9 @@ def legacy_modules() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         if not _importable("pkg_resources"):
-            stack.enter_context(_modules(_stand_in_pkg_resources()))
+            stack.enter_context(_modules(_pkg_resources_shim()))
         if "numpy.distutils" not in sys.modules:
-            modules = _stand_in_distutils()
+            modules = _distutils_shim()
             stack.enter_context(_modules(modules))
             stack.enter_context(_attribute(np, "distutils", modules["numpy.distutils"]))
         stack.enter_context(_attribute(np, "sctypes", _SCTYPES))
@@ -167,7 +167,7 @@ def _with_numpy(function: FunctionType, alias: str, numpy: ModuleType) -> Functi
     return FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
 
 
-def give_back_removed_names() -> None:
+def restore_removed_names() -> None:
     """Names that Chainer's functions look up in NumPy when called, not when imported."""
     if not hasattr(np, "float"):  # removed in NumPy 1.24; F.resize_images uses it as a dtype
         resize = importlib.import_module("chainer.functions.array.resize_images")

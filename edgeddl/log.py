@@ -26,17 +26,17 @@ from edgeddl.line_file import LineFile
 logger = logging.getLogger("edgeddl")
 
 # A context variable, because ranks may be threads of one process.
-_speaker: contextvars.ContextVar[tuple[int, int, str]] = contextvars.ContextVar("edgeddl_speaker")
+_rank_context: contextvars.ContextVar[tuple[int, int, str]] = contextvars.ContextVar("edgeddl_rank")
 
 
-def speak_as(rank: int, size: int, host: str) -> None:
+def set_rank(rank: int, size: int, host: str) -> None:
     """From here on, this thread and those it starts by `start_thread` log as this rank."""
-    _speaker.set((rank, size, host))
+    _rank_context.set((rank, size, host))
 
 
-def label() -> str:
+def rank_prefix() -> str:
     """Who speaks, e.g. "[rank 2/4 pi-03] "; empty where there is only one rank."""
-    rank, size, host = _speaker.get((0, 1, ""))
+    rank, size, host = _rank_context.get((0, 1, ""))
     return f"[rank {rank}/{size} {host}] " if size > 1 else ""
 
 
@@ -51,14 +51,14 @@ def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
 def configure() -> None:
     """Send log lines to stderr; called by programs, not by the library."""
     handler = _TqdmHandler()
-    handler.addFilter(_worth_saying)
+    handler.addFilter(_is_shown)
     handler.setFormatter(_RankFormatter())
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Print for people; that the terminal was closed or the reader has left is no failure."""
     try:
         print(text, flush=True)
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def recording(path: Path) -> Iterator[LineFile]:
     """Within the block, what this rank logs is appended to a file too, and how the block failed."""
-    handler = _FileHandler(path, rank=_speaker.get((0, 1, ""))[0])
+    handler = _FileHandler(path, rank=_rank_context.get((0, 1, ""))[0])
     logger.addHandler(handler)
     try:
         yield handler.file
@@ -87,7 +87,7 @@ def _describe(error: BaseException) -> str:
     return "ended by an exception:\n" + "".join(traceback.format_exception(error)).rstrip()
 
 
-class ForgivingStream:
+class TolerantStream:
     """A stream to people: that they have closed their terminal is no failure."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -103,21 +103,21 @@ class ForgivingStream:
             self._stream.flush()
 
 
-def write_to(stream: ForgivingStream) -> None:
+def redirect(stream: TolerantStream) -> None:
     """Send log lines of this process to another stream, if they go to stderr now."""
     for handler in logger.handlers:
         if isinstance(handler, _TqdmHandler):
             handler.stream = stream
 
 
-def _worth_saying(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or _speaker.get((0, 1, ""))[0] == 0
+def _is_shown(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or _rank_context.get((0, 1, ""))[0] == 0
 
 
 class _RankFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        return f"{label()}{level}{super().format(record)}"
+        return f"{rank_prefix()}{level}{super().format(record)}"
 
 
 class _DatedFormatter(_RankFormatter):
@@ -131,7 +131,7 @@ class _FileHandler(logging.Handler):
     def __init__(self, path: Path, *, rank: int) -> None:
         super().__init__(logging.INFO)
         self.file = LineFile(path, self._complain)
-        self.addFilter(lambda record: _speaker.get((0, 1, ""))[0] == rank)
+        self.addFilter(lambda record: _rank_context.get((0, 1, ""))[0] == rank)
         self.setFormatter(_DatedFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -146,9 +146,9 @@ class _FileHandler(logging.Handler):
 
 
 class _TqdmHandler(logging.Handler):
-    stream: ForgivingStream | None = None  # stderr, as it is at the time
+    stream: TolerantStream | None = None  # stderr, as it is at the time
 
     def emit(self, record: logging.LogRecord) -> None:
-        stream = self.stream or ForgivingStream(sys.stderr)
+        stream = self.stream or TolerantStream(sys.stderr)
         tqdm.write(self.format(record), file=stream)
         stream.flush()

@@ -39,11 +39,11 @@ class ProgressBar(tqdm):
 
     def __init__(self, *arguments: Any, always: bool = False, **options: Any) -> None:
         self._terminal = find_terminal()
-        stream = log.ForgivingStream(self._terminal.stream if self._terminal else sys.stderr)
+        stream = log.TolerantStream(self._terminal.stream if self._terminal else sys.stderr)
         absent = self._terminal is None and not always
         options["disable"] = options.get("disable", False) or absent
         if not options["disable"]:
-            log.write_to(stream)  # a log line must go where the bar is, to move it out of the way
+            log.redirect(stream)  # a log line must go where the bar is, to move it out of the way
         options["file"] = stream
         super().__init__(*arguments, **options)
 

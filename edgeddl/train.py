@@ -55,7 +55,7 @@ def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: H
         log.logger.error("%s", error)
         return error.exit_code
     heartbeat.enter(RUNNING)
-    log.speak_as(communicator.rank, communicator.size, communicator.host)
+    log.set_rank(communicator.rank, communicator.size, communicator.host)
     from edgeddl.comm.agreement import run_as_rank
 
     code = run_as_rank(communicator, lambda: _train(config, given, threads, communicator))
@@ -72,7 +72,7 @@ def _refuse(error: EdgeddlError) -> int:
     they repeat it. They do so if only their own options are wrong.
     """
     if rank := machine.launched_rank():
-        log.speak_as(rank, machine.launched_size(), socket.gethostname())
+        log.set_rank(rank, machine.launched_size(), socket.gethostname())
         time.sleep(SILENCE_SECONDS)
     log.logger.error("%s", error)
     return error.exit_code

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from edgeddl import machine
 from edgeddl.errors import LinpackError
 from edgeddl.linpack.blas import PACKAGES, REFERENCE, Blas, find_blas
-from edgeddl.linpack.hpcc import Start, clean_environment, run_hpcc
+from edgeddl.linpack.hpcc import Launch, clean_environment, run_hpcc
 from edgeddl.linpack.hpcc_input import plan_hpcc
 from edgeddl.log import logger
 
@@ -53,7 +53,7 @@ def _try(blas: Blas, threads: int) -> Trial:
     """A library that fails, or takes too long, is no candidate."""
     title = f"trying {blas.folder.name}"
     try:
-        result, _ = run_hpcc(plan_hpcc(TRIAL_SIZE, 1), Start(blas, threads), title, TRIAL_SECONDS)
+        result, _ = run_hpcc(plan_hpcc(TRIAL_SIZE, 1), Launch(blas, threads), title, TRIAL_SECONDS)
     except LinpackError as error:
         logger.warning("%s: %s", title, error)
         return Trial(blas, 0.0)

@@ -23,7 +23,7 @@ from edgeddl.linpack.cluster import (
     read_hosts,
 )
 from edgeddl.linpack.figures import NodeFigures
-from edgeddl.linpack.hpcc import Start, check_installed, cluster_network, run_hpcc
+from edgeddl.linpack.hpcc import Launch, check_installed, cluster_network, run_hpcc
 from edgeddl.linpack.hpcc_input import plan_hpcc
 from edgeddl.linpack.hpcc_output import HpccResult
 from edgeddl.linpack.memory import available_bytes
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         own = _find_own(outcome)
         content, text, word = _with(own, outcome), render_cluster(outcome), outcome.verdict.word
     # first of all: to write it may fail, after minutes of measuring
-    log.say(json.dumps(content, indent=1) if options.json else text)
+    log.print_text(json.dumps(content, indent=1) if options.json else text)
     if own:
         _write(record_path(), content)
     if options.output:
@@ -144,7 +144,7 @@ def _run_hpl(options: argparse.Namespace, memory: float, threads: int) -> NodeFi
     plan = plan_hpcc(options.size or size_for_memory(memory), ranks=1)
     logger.info("HPL: N = %s, and hpcc's other tests: some minutes", f"{plan.n:,}")
     share = measure_processor_share(blas, threads)
-    result, watch = run_hpcc(plan, Start(blas, threads), "hpcc")
+    result, monitor = run_hpcc(plan, Launch(blas, threads), "hpcc")
     return NodeFigures(
         engine="hpl",
         blas=blas.name,
@@ -156,8 +156,8 @@ def _run_hpl(options: argparse.Namespace, memory: float, threads: int) -> NodeFi
         residual=result.residual,
         passed=result.passed,
         processor_share=share,
-        throttled=watch.throttled,
-        hottest_celsius=watch.hottest_celsius,
+        throttled=monitor.throttled,
+        hottest_celsius=monitor.hottest_celsius,
         stream=result.stream,
     )
 
@@ -173,11 +173,11 @@ def _measure_cluster(options: argparse.Namespace) -> ClusterOutcome:
     blas = choose_blas(_common_blas(records), threads)
     network = options.network or cluster_network()
 
-    def start(hosts: Any) -> Start:
-        return Start(blas, threads, tuple(hosts), network)
+    def launch(hosts: Any) -> Launch:
+        return Launch(blas, threads, tuple(hosts), network)
 
-    joint = measure_together(nodes, start(hosts), options.size, options.memory_fraction)
-    return judge_cluster(nodes, joint, find_slow_hosts(hosts, start) if _is_slow(joint) else ())
+    joint = measure_together(nodes, launch(hosts), options.size, options.memory_fraction)
+    return judge_cluster(nodes, joint, find_slow_hosts(hosts, launch) if _is_slow(joint) else ())
 
 
 def _common_blas(records: list[NodeRecord]) -> str:

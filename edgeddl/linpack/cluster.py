@@ -15,7 +15,7 @@ from typing import Any
 
 from edgeddl.config import state_folder
 from edgeddl.errors import ConfigError, LinpackError
-from edgeddl.linpack.hpcc import Start, run_hpcc
+from edgeddl.linpack.hpcc import Launch, run_hpcc
 from edgeddl.linpack.hpcc_input import plan_hpcc, size_for_nodes
 from edgeddl.linpack.hpcc_output import HpccResult
 from edgeddl.linpack.record import NodeRecord, parse_record
@@ -152,7 +152,7 @@ def node_command(host: str, arguments: Sequence[str]) -> list[str]:
 
 
 def measure_together(
-    nodes: Sequence[NodeOutcome], start: Start, size: int | None, fraction: float
+    nodes: Sequence[NodeOutcome], launch: Launch, size: int | None, fraction: float
 ) -> HpccResult:
     """One problem over all nodes, as large as the smallest memory allows."""
     records = [node.record for node in nodes if node.record]
@@ -162,7 +162,7 @@ def measure_together(
     logger.info(
         "all together: N = %s on a grid of %d x %d nodes", f"{n:,}", plan.rows, plan.columns
     )
-    return run_hpcc(plan, start, "all together")[0]
+    return run_hpcc(plan, launch, "all together")[0]
 
 
 def judge_cluster(
@@ -184,20 +184,20 @@ def judge_cluster(
 
 
 def find_slow_hosts(
-    hosts: Sequence[str], start_pair: Callable[[Sequence[str]], Start]
+    hosts: Sequence[str], launch_pair: Callable[[Sequence[str]], Launch]
 ) -> list[str]:
     """Whose link it is: the first host plays ping-pong with each of the others alone.
 
     hpcc tells how slow the worst pair is, but not which one.
     """
     first, *others = hosts
-    slow = [host for host in others if _is_slow(start_pair((first, host)))]
+    slow = [host for host in others if _is_slow(launch_pair((first, host)))]
     return [first] if len(slow) == len(others) > 1 else slow
 
 
-def _is_slow(start: Start) -> bool:
+def _is_slow(launch: Launch) -> bool:
     try:
-        played = run_hpcc(plan_hpcc(PAIR_SIZE, 2), start, f"link to {start.hosts[1]}")[0]
+        played = run_hpcc(plan_hpcc(PAIR_SIZE, 2), launch, f"link to {launch.hosts[1]}")[0]
     except LinpackError as error:
         logger.warning("%s", error)
         return True

@@ -20,8 +20,8 @@ from edgeddl.errors import LinpackError
 from edgeddl.linpack.blas import Blas
 from edgeddl.linpack.hpcc_input import HpccPlan, render_input
 from edgeddl.linpack.hpcc_output import SECTIONS, HpccResult, count_sections, parse_output
+from edgeddl.linpack.monitor import SensorMonitor
 from edgeddl.linpack.process import check_end, running
-from edgeddl.linpack.watch import Watch
 from edgeddl.terminal import ProgressBar
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -31,7 +31,7 @@ INTERFACES = "btl_tcp_if_include"
 
 
 @dataclass(frozen=True)
-class Start:
+class Launch:
     """How hpcc is started. Without hosts: on this machine alone."""
 
     blas: Blas
@@ -50,22 +50,22 @@ def check_installed() -> None:
 
 
 def run_hpcc(
-    plan: HpccPlan, start: Start, title: str, timeout_seconds: float | None = None
-) -> tuple[HpccResult, Watch]:
+    plan: HpccPlan, launch: Launch, title: str, timeout_seconds: float | None = None
+) -> tuple[HpccResult, SensorMonitor]:
     """hpcc from its first section to its last, in a folder that is not kept."""
     check_installed()
     with tempfile.TemporaryDirectory(prefix="edgeddl-hpcc-") as name:
         folder = Path(name)
         (folder / "hpccinf.txt").write_text(render_input(plan))
         output = folder / "hpccoutf.txt"
-        watch = _run(render_command(plan, start), start, folder, title, timeout_seconds)
+        monitor = _run(render_command(plan, launch), launch, folder, title, timeout_seconds)
         text = output.read_text(errors="replace") if output.exists() else ""
-    return parse_output(text, plan), watch
+    return parse_output(text, plan), monitor
 
 
 def _run(
-    command: Sequence[str], start: Start, folder: Path, title: str, timeout_seconds: float | None
-) -> Watch:
+    command: Sequence[str], launch: Launch, folder: Path, title: str, timeout_seconds: float | None
+) -> SensorMonitor:
     output = folder / "hpccoutf.txt"
     bar = ProgressBar(total=len(SECTIONS), desc=title, unit="test", leave=False)
 
@@ -73,39 +73,43 @@ def _run(
         text = output.read_text(errors="replace") if output.exists() else ""
         bar.update(count_sections(text) - bar.n)
 
-    own = environment(start)
-    with bar, Watch(show) as watch, running(command, own, folder, timeout_seconds) as process:
+    own = environment(launch)
+    with (
+        bar,
+        SensorMonitor(show) as monitor,
+        running(command, own, folder, timeout_seconds) as process,
+    ):
         assert process.stdout is not None
         said = list(process.stdout)
-        check_end(f"hpcc on {', '.join(start.hosts) or 'this machine'}", process, said)
-    return watch
+        check_end(f"hpcc on {', '.join(launch.hosts) or 'this machine'}", process, said)
+    return monitor
 
 
-def render_command(plan: HpccPlan, start: Start) -> list[str]:
+def render_command(plan: HpccPlan, launch: Launch) -> list[str]:
     """Only options that Open MPI 4.1 (bookworm) and 5.0 (trixie) both have; tried with both."""
-    where = ["--host", ",".join(f"{host}:1" for host in start.hosts)] if start.hosts else []
-    passed_on = [word for name in _variables(start) for word in ("-x", name)]
+    where = ["--host", ",".join(f"{host}:1" for host in launch.hosts)] if launch.hosts else []
+    passed_on = [word for name in _variables(launch) for word in ("-x", name)]
     return [
         "mpirun.openmpi", "-np", str(plan.ranks), "--map-by", "node", "--bind-to", "none",
         *where, *passed_on, "hpcc",
     ]  # fmt: skip
 
 
-def _variables(start: Start) -> dict[str, str]:
+def _variables(launch: Launch) -> dict[str, str]:
     """What every rank has to know."""
-    threads = dict.fromkeys(machine.THREAD_VARIABLES, str(start.threads))
-    return {"LD_LIBRARY_PATH": str(start.blas.folder), **threads}
+    threads = dict.fromkeys(machine.THREAD_VARIABLES, str(launch.threads))
+    return {"LD_LIBRARY_PATH": str(launch.blas.folder), **threads}
 
 
-def environment(start: Start) -> dict[str, str]:
-    own = clean_environment() | _variables(start)
+def environment(launch: Launch) -> dict[str, str]:
+    own = clean_environment() | _variables(launch)
     # A rank that waits for others shall not spin on a core its own threads, or the network, need.
     own["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    if start.network:
+    if launch.network:
         # As variables, since each version of Open MPI knows only some of these names; in
         # variables it ignores the others.
         for name in ("OMPI_MCA_btl_tcp", "OMPI_MCA_oob_tcp", "PRTE_MCA_prte"):
-            own[f"{name}_if_include"] = start.network
+            own[f"{name}_if_include"] = launch.network
     return own
 
 

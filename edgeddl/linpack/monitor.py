@@ -12,7 +12,7 @@ from edgeddl.log import start_thread
 INTERVAL_SECONDS = 1.0
 
 
-class Watch:
+class SensorMonitor:
     """A context in which the sensors are read and `tick` is called every second."""
 
     def __init__(
@@ -23,9 +23,9 @@ class Watch:
         self._end = threading.Event()
         self._samples: list[Sensors] = []
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> SensorMonitor:
         self._samples.append(self._read())
-        self._thread = start_thread(self._look, "linpack watch")
+        self._thread = start_thread(self._look, "linpack monitor")
         return self
 
     def __exit__(

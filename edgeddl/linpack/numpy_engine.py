@@ -12,9 +12,9 @@ from typing import Any
 
 from edgeddl import machine
 from edgeddl.linpack.figures import NodeFigures
+from edgeddl.linpack.monitor import SensorMonitor
 from edgeddl.linpack.problem import LARGEST_RESIDUAL, count_flops
 from edgeddl.linpack.process import check_end, running
-from edgeddl.linpack.watch import Watch
 from edgeddl.log import logger
 from edgeddl.terminal import ProgressBar
 
@@ -69,11 +69,11 @@ def run_numpy(task: Task) -> NodeFigures:
     command = [sys.executable, "-m", "edgeddl.linpack.solve", str(task.n), str(task.repeats)]
     bar = EstimatedBar(task)
     try:
-        with Watch(bar.show) as watch, running(command, os.environ | threads) as process:
+        with SensorMonitor(bar.show) as monitor, running(command, os.environ | threads) as process:
             blas, solves = _follow(process, task, bar)
     finally:
         bar.close()
-    return _summarise(task, blas, solves, watch)
+    return _summarise(task, blas, solves, monitor)
 
 
 def _follow(process: Any, task: Task, bar: EstimatedBar) -> tuple[str, list[dict[str, float]]]:
@@ -94,7 +94,9 @@ def _follow(process: Any, task: Task, bar: EstimatedBar) -> tuple[str, list[dict
     return blas, solves
 
 
-def _summarise(task: Task, blas: str, solves: list[dict[str, float]], watch: Watch) -> NodeFigures:
+def _summarise(
+    task: Task, blas: str, solves: list[dict[str, float]], monitor: SensorMonitor
+) -> NodeFigures:
     best = min(solves, key=lambda one: one["seconds"])
     residual = max(one["residual"] for one in solves)
     median = statistics.median(one["seconds"] for one in solves)
@@ -109,6 +111,6 @@ def _summarise(task: Task, blas: str, solves: list[dict[str, float]], watch: Wat
         residual=residual,
         passed=residual < LARGEST_RESIDUAL,
         processor_share=best["processor_seconds"] / best["seconds"] / task.threads,
-        throttled=watch.throttled,
-        hottest_celsius=watch.hottest_celsius,
+        throttled=monitor.throttled,
+        hottest_celsius=monitor.hottest_celsius,
     )

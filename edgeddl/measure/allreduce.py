@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     communicator = connect()
-    log.speak_as(communicator.rank, communicator.size, communicator.host)
+    log.set_rank(communicator.rank, communicator.size, communicator.host)
     return run_as_rank(communicator, lambda: _run(options, communicator))
 
 
@@ -126,16 +126,17 @@ def _measure(
 def _report(communicator: Communicator, rows: Sequence[Row], options: argparse.Namespace) -> None:
     ranks = communicator.size
     link = calibrate(rows, ranks)
-    log.say(f"all-reduce over {ranks} ranks on {', '.join(dict.fromkeys(communicator.hosts))}\n")
-    log.say(render_rows(rows))
+    hosts = ", ".join(dict.fromkeys(communicator.hosts))
+    log.print_text(f"all-reduce over {ranks} ranks on {hosts}\n")
+    log.print_text(render_rows(rows))
     if link is not None:
-        log.say("\n" + render_prediction(link, max(row.size_bytes for row in rows)))
+        log.print_text("\n" + render_prediction(link, max(row.size_bytes for row in rows)))
     if options.json is not None:
         try:
             write_json(options.json, _to_json(communicator, rows, link, options))
         except OSError as error:
             raise ConfigError(f"--json {options.json}: {error.strerror}") from None
-        log.say(f"\nfigures  {options.json}")
+        log.print_text(f"\nfigures  {options.json}")
 
 
 def calibrate(rows: Sequence[Row], ranks: int) -> LinkModel | None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgeddl.chainer_compat import F, L, chainer
-from edgeddl.chainer_stand_ins import legacy_modules
+from edgeddl.chainer_shims import legacy_modules
 
 
 def run_python(program: str, *options: str, cwd: Path | None = None) -> str:
@@ -61,7 +61,7 @@ def test_python_starts_without_numpy(tmp_path: Path) -> None:
     """What edgeddl.pth imports is imported by every Python of the environment."""
     program = """
         import sys
-        print({"numpy", "chainer", "edgeddl.chainer_stand_ins"} & set(sys.modules))
+        print({"numpy", "chainer", "edgeddl.chainer_shims"} & set(sys.modules))
         print(sorted(name for name in sys.modules if name.startswith("edgeddl")))
     """
     names = ["edgeddl", "edgeddl.chainer_import"]

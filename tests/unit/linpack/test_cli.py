@@ -11,7 +11,7 @@ import pytest
 
 from edgeddl.__main__ import main
 from edgeddl.errors import ConfigError, LinpackError
-from edgeddl.linpack import command
+from edgeddl.linpack import cli
 from edgeddl.linpack.blas import find_blas
 from edgeddl.linpack.cluster import node_command, read_hosts
 from edgeddl.linpack.hpcc import PROGRAMS, SYSTEM_PATH, cluster_network
@@ -190,8 +190,8 @@ def test_the_clusters_network_by_the_environments_settings(tmp_path: Path) -> No
 
 
 def test_all_of_a_nodes_options_are_passed_on() -> None:
-    parser = command.argparse.ArgumentParser()
-    command.add_arguments(parser)
+    parser = cli.argparse.ArgumentParser()
+    cli.add_arguments(parser)
     given = ["--engine", "hpl", "--size", "9", "--memory-mib", "5", "--blas", "blis"]
-    passed = command._node_arguments(parser.parse_args(given))
+    passed = cli._node_arguments(parser.parse_args(given))
     assert parser.parse_args(passed) == parser.parse_args(given)

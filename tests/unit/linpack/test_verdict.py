@@ -12,11 +12,11 @@ from edgeddl.linpack.cluster import NodeOutcome, judge_cluster
 from edgeddl.linpack.figures import Link, NodeFigures, Stream
 from edgeddl.linpack.hpcc_input import plan_hpcc
 from edgeddl.linpack.hpcc_output import HpccResult
+from edgeddl.linpack.monitor import SensorMonitor
 from edgeddl.linpack.processor import Processor
 from edgeddl.linpack.record import NodeRecord, make_record
 from edgeddl.linpack.report import render_cluster, render_node
 from edgeddl.linpack.verdict import HEALTHY, SICK, UNKNOWN, WARN, judge_efficiency, judge_node
-from edgeddl.linpack.watch import Watch
 
 PI = "Raspberry Pi 4 Model B Rev 1.4"
 BOARD = NodeFigures(
@@ -156,7 +156,7 @@ def sensors(bits: int | None, celsius: float | None = 60.0) -> Sensors:
 )
 def test_throttling_is_noticed(first: Sensors, last: Sensors, throttled: bool | None) -> None:
     samples = iter([first, last])
-    with Watch(lambda: None, lambda: next(samples)) as watch:
+    with SensorMonitor(lambda: None, lambda: next(samples)) as monitor:
         pass
-    assert watch.throttled is throttled
-    assert watch.hottest_celsius == 60.0
+    assert monitor.throttled is throttled
+    assert monitor.hottest_celsius == 60.0

@@ -21,7 +21,7 @@ from edgeddl.comm.local import run_ranks
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.metrics import names
-from edgeddl.training.clock import PHASES
+from edgeddl.run_format import PHASES
 from edgeddl.training.extensions import live_page
 from edgeddl.training.extensions.live_page import LivePage, read_page
 from edgeddl.training.recent import WINDOW_STEPS, RecentSteps
