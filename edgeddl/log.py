@@ -1,8 +1,8 @@
-"""Log lines that say which rank speaks: "[rank 2/4 pi-03] warning: ...".
+"""Log lines with the rank that wrote them: "[rank 2/4 pi-03] warning: ...".
 
-Rank 0 logs from INFO on, the others from WARNING on: what every rank has to say is said once.
-Lines go to stderr through tqdm, so that they do not tear a progress bar. A run's go to a file of
-the rank as well, with the time, and from INFO on for every rank.
+Rank 0 logs at level INFO, the other ranks at WARNING, so that messages of all ranks appear once.
+Lines go to stderr through tqdm, so that they do not break a progress bar. During a run each rank
+also logs to its own file, with time stamps and at level INFO.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _rank_context: contextvars.ContextVar[tuple[int, int, str]] = contextvars.Contex
 
 
 def set_rank(rank: int, size: int, host: str) -> None:
-    """From here on, this thread and those it starts by `start_thread` log as this rank."""
+    """Log as this rank, in this thread and in threads it starts with `start_thread`."""
     _rank_context.set((rank, size, host))
 
 
 def rank_prefix() -> str:
-    """Who speaks, e.g. "[rank 2/4 pi-03] "; empty where there is only one rank."""
+    """The rank of this thread, e.g. "[rank 2/4 pi-03] "; empty if there is only one rank."""
     rank, size, host = _rank_context.get((0, 1, ""))
     return f"[rank {rank}/{size} {host}] " if size > 1 else ""
 
 
 def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """Start a daemon thread that logs as the thread that starts it."""
+    """Start a daemon thread that logs as the rank of the calling thread."""
     context = contextvars.copy_context()
     thread = threading.Thread(target=lambda: context.run(target), name=name, daemon=True)
     thread.start()
@@ -59,16 +59,16 @@ def configure() -> None:
 
 
 def print_text(text: str) -> None:
-    """Print for people; that the terminal was closed or the reader has left is no failure."""
+    """Print to stdout; a closed terminal or pipe is not an error."""
     try:
         print(text, flush=True)
     except OSError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until exit
 
 
 @contextlib.contextmanager
 def recording(path: Path) -> Iterator[LineFile]:
-    """Within the block, what this rank logs is appended to a file too, and how the block failed."""
+    """Also append this rank's log lines, and the error that ends the block, to a file."""
     handler = _FileHandler(path, rank=_rank_context.get((0, 1, ""))[0])
     logger.addHandler(handler)
     try:
@@ -83,12 +83,12 @@ def recording(path: Path) -> Iterator[LineFile]:
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, EdgeddlError):
-        return f"ended by an error: {error}"
-    return "ended by an exception:\n" + "".join(traceback.format_exception(error)).rstrip()
+        return f"ended with an error: {error}"
+    return "ended with an exception:\n" + "".join(traceback.format_exception(error)).rstrip()
 
 
 class TolerantStream:
-    """A stream to people: that they have closed their terminal is no failure."""
+    """A stream that ignores write errors, such as a closed terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -104,7 +104,7 @@ class TolerantStream:
 
 
 def redirect(stream: TolerantStream) -> None:
-    """Send log lines of this process to another stream, if they go to stderr now."""
+    """Send log lines of this process to another stream instead of stderr."""
     for handler in logger.handlers:
         if isinstance(handler, _TqdmHandler):
             handler.stream = stream
@@ -126,11 +126,11 @@ class _DatedFormatter(_RankFormatter):
 
 
 class _FileHandler(logging.Handler):
-    """A rank's file: others may be threads of the same process."""
+    """The log file of one rank; other ranks may be threads of the same process."""
 
     def __init__(self, path: Path, *, rank: int) -> None:
         super().__init__(logging.INFO)
-        self.file = LineFile(path, self._complain)
+        self.file = LineFile(path, self._warn)
         self.addFilter(lambda record: _rank_context.get((0, 1, ""))[0] == rank)
         self.setFormatter(_DatedFormatter())
 
@@ -141,12 +141,12 @@ class _FileHandler(logging.Handler):
         self.file.close()
         super().close()
 
-    def _complain(self, error: OSError) -> None:
-        logger.warning("no log in %s: %s", self.file.path, error.strerror or error)
+    def _warn(self, error: OSError) -> None:
+        logger.warning("cannot write the log %s: %s", self.file.path, error.strerror or error)
 
 
 class _TqdmHandler(logging.Handler):
-    stream: TolerantStream | None = None  # stderr, as it is at the time
+    stream: TolerantStream | None = None  # None: the current sys.stderr
 
     def emit(self, record: logging.LogRecord) -> None:
         stream = self.stream or TolerantStream(sys.stderr)
