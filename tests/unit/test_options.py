@@ -112,7 +112,7 @@ def test_balance(tmp_path: Path, text: str, value: object) -> None:
 
 def test_help_groups_options_and_shows_defaults() -> None:
     text = build_parser().format_help()
-    for group in ("model and data:", "optimization:", "communication:", "run and output:"):
+    for group in ("model and data:", "optimisation:", "communication:", "run and output:"):
         assert group in text
     assert "(default: resnet18)" in text
     assert "(default: no)" in text
