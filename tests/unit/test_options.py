@@ -158,6 +158,6 @@ def test_files_that_are_expensive_to_read(tmp_path: Path, content: str, complain
         parse_train_options(["--config", str(path)])
 
 
-def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+def test_an_endless_file_is_not_read_completely() -> None:
     with pytest.raises(ConfigError, match="larger than 65,536 bytes"):
         parse_train_options(["--config", "/dev/zero"])
