@@ -99,18 +99,18 @@ def run(options: argparse.Namespace) -> int:
     if options.hosts is None and options.hostfile is None:
         record = _measure(options)
         own: NodeRecord | None = record
-        content, text, word = record.to_json(), render_node(record), record.verdict.word
+        content, text, rating = record.to_json(), render_node(record), record.verdict.rating
     else:
         outcome = _measure_cluster(options)
         own = _find_own(outcome)
-        content, text, word = _with(own, outcome), render_cluster(outcome), outcome.verdict.word
+        content, text, rating = _with(own, outcome), render_cluster(outcome), outcome.verdict.rating
     # Print before writing: writing may fail, after minutes of measuring.
     log.print_text(json.dumps(content, indent=1) if options.json else text)
     if own:
         _write(record_path(), content)
     if options.output:
         _write(options.output, content)
-    return EXIT_SICK if word == SICK else 0
+    return EXIT_SICK if rating == SICK else 0
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -195,7 +195,7 @@ def _common_blas(records: list[NodeRecord]) -> str:
 
 
 def _is_slow(joint: HpccResult) -> bool:
-    return joint.link is not None and judge_link(joint.link).word != HEALTHY
+    return joint.link is not None and judge_link(joint.link).rating != HEALTHY
 
 
 def _node_arguments(options: argparse.Namespace) -> list[str]:

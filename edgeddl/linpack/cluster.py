@@ -72,7 +72,7 @@ class ClusterOutcome:
     def to_json(self) -> dict[str, Any]:
         return {
             "hosts": [node.host for node in self.nodes],
-            "verdict": self.verdict.word,
+            "verdict": self.verdict.rating,
             "causes": list(self.verdict.causes),
             "efficiency": self.efficiency,
             **(_joint_json(self.joint) if self.joint else {}),
@@ -173,7 +173,7 @@ def judge_cluster(
 ) -> ClusterOutcome:
     """Combine the verdicts on the nodes, the joint run and the links."""
     verdicts = [
-        Verdict(node.verdict.word, tuple(f"{node.host}: {text}" for text in node.verdict.causes))
+        Verdict(node.verdict.rating, tuple(f"{node.host}: {text}" for text in node.verdict.causes))
         for node in nodes
     ]
     if joint:
@@ -182,7 +182,7 @@ def judge_cluster(
         verdicts.append(judge_efficiency(joint.gflops / alone, joint.seconds))
     if joint and joint.link:
         link, where = judge_link(joint.link), ", ".join(slow_hosts) or "some pair of nodes"
-        verdicts.append(Verdict(link.word, tuple(f"{where}: {text}" for text in link.causes)))
+        verdicts.append(Verdict(link.rating, tuple(f"{where}: {text}" for text in link.causes)))
     return ClusterOutcome(nodes, joint, combine(verdicts))
 
 
@@ -204,4 +204,4 @@ def _is_slow(launch: Launch) -> bool:
     except LinpackError as error:
         logger.warning("%s", error)
         return True
-    return result.link is not None and judge_link(result.link).word != HEALTHY
+    return result.link is not None and judge_link(result.link).rating != HEALTHY

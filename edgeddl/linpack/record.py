@@ -48,7 +48,7 @@ class NodeRecord:
             **asdict(self.figures),
             "peak_gflops": self.peak_gflops,
             "share_of_peak": self.share_of_peak,
-            "verdict": self.verdict.word,
+            "verdict": self.verdict.rating,
             "causes": list(self.verdict.causes),
         }
 
@@ -120,7 +120,7 @@ def check_passed(host: str) -> NodeRecord:
             f" {_machine(*then)}; this machine is {_machine(*now)}",
             hint=hint,
         )
-    if record.verdict.word == SICK or not record.figures.passed:
+    if record.verdict.rating == SICK or not record.figures.passed:
         causes = "; ".join(record.verdict.causes)
         raise LinpackError(f"LINPACK rated {host} as sick on {record.time}: {causes}", hint=hint)
     return record

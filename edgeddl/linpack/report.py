@@ -63,7 +63,7 @@ def _throttled(throttled: bool | None, hottest: float | None) -> str:
 
 
 def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
-    return [("verdict", verdict.word), *[("", cause) for cause in verdict.causes]]
+    return [("verdict", verdict.rating), *[("", cause) for cause in verdict.causes]]
 
 
 def render_cluster(outcome: ClusterOutcome) -> str:
@@ -74,7 +74,7 @@ def render_cluster(outcome: ClusterOutcome) -> str:
 
 def _cells(node: NodeOutcome) -> list[str]:
     if node.record is None:
-        return [node.host, *["-"] * (len(HEADINGS) - 2), node.verdict.word]
+        return [node.host, *["-"] * (len(HEADINGS) - 2), node.verdict.rating]
     record, figures = node.record, node.record.figures
     share, stream = record.share_of_peak, figures.stream
     return [
@@ -87,7 +87,7 @@ def _cells(node: NodeOutcome) -> list[str]:
         figures.blas,
         "-" if stream is None else f"{stream.copy / 1e9:.1f}",
         {None: "?", True: "yes", False: "no"}[figures.throttled],
-        node.verdict.word,
+        node.verdict.rating,
     ]
 
 

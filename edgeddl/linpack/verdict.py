@@ -46,7 +46,7 @@ SLOW_LATENCY_SECONDS = 0.5e-3
 class Verdict:
     """A rating with the likely causes, or with the reason for an unknown rating."""
 
-    word: str
+    rating: str
     causes: tuple[str, ...] = ()
 
 
@@ -60,19 +60,19 @@ def judge_node(figures: NodeFigures, peak_gflops: float | None, cpu: str) -> Ver
     if peak_gflops is None:
         unknown = f"unknown peak: {cpu} or its clock is not in the table of processors"
         return Verdict(WARN if causes else UNKNOWN, (*causes, unknown))
-    word = _word(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
-    if word == SICK and figures.blas != REFERENCE and not _was_alone(figures):
-        word = WARN  # other programs took the time, so the machine may be fine
-    if word != HEALTHY and not causes:
+    rating = _rate(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
+    if rating == SICK and figures.blas != REFERENCE and not _was_alone(figures):
+        rating = WARN  # other programs took the time, so the machine may be fine
+    if rating != HEALTHY and not causes:
         causes = ("no cause found: check cooling, power supply and other programs",)
-    return Verdict(WARN if word == HEALTHY and causes else word, causes)
+    return Verdict(WARN if rating == HEALTHY and causes else rating, causes)
 
 
 def _was_alone(figures: NodeFigures) -> bool:
     return figures.processor_share is None or figures.processor_share >= ALONE_SHARE
 
 
-def _word(share: float, healthy: float, sick: float) -> str:
+def _rate(share: float, healthy: float, sick: float) -> str:
     if share >= healthy:
         return HEALTHY
     return WARN if share >= sick else SICK
@@ -101,16 +101,16 @@ def _causes(figures: NodeFigures, cpu: str) -> tuple[str, ...]:
 
 def judge_link(link: Link) -> Verdict:
     """Compare the worst pair of nodes with gigabit Ethernet."""
-    word = _word(link.bytes_per_second, SLOW_LINK_BYTES, SICK_LINK_BYTES)
+    rating = _rate(link.bytes_per_second, SLOW_LINK_BYTES, SICK_LINK_BYTES)
     causes = []
-    if word != HEALTHY:
+    if rating != HEALTHY:
         causes.append(
             f"slow link: ping-pong reaches {link.bytes_per_second / 1e6:.0f} MB/s"
             f" (gigabit Ethernet: {GIGABIT_BYTES / 1e6:.0f})"
         )
     if link.latency_seconds > SLOW_LATENCY_SECONDS:
         causes.append(f"slow link: ping-pong takes {link.latency_seconds * 1e3:.1f} ms one way")
-    return Verdict(WARN if causes and word == HEALTHY else word, tuple(causes))
+    return Verdict(WARN if causes and rating == HEALTHY else rating, tuple(causes))
 
 
 def judge_efficiency(efficiency: float, seconds: float) -> Verdict:
@@ -118,9 +118,9 @@ def judge_efficiency(efficiency: float, seconds: float) -> Verdict:
     if seconds < SHORTEST_JOINT_SECONDS:
         why = f"efficiency: a run of {seconds:.1f} s is too short for a rating"
         return Verdict(UNKNOWN, (why,))
-    word = _word(efficiency, HEALTHY_EFFICIENCY, SICK_EFFICIENCY)
+    rating = _rate(efficiency, HEALTHY_EFFICIENCY, SICK_EFFICIENCY)
     low = f"efficiency {efficiency:.0%} (published: {PUBLISHED_EFFICIENCY:.0%})"
-    return Verdict(word, () if word == HEALTHY else (low,))
+    return Verdict(rating, () if rating == HEALTHY else (low,))
 
 
 def judge_result(residual: float, passed: bool) -> Verdict:
@@ -130,5 +130,5 @@ def judge_result(residual: float, passed: bool) -> Verdict:
 def combine(verdicts: Sequence[Verdict]) -> Verdict:
     """The worst rating with all causes; unknown ranks between healthy and warn."""
     order = (HEALTHY, UNKNOWN, WARN, SICK)
-    word = max((one.word for one in verdicts), key=order.index)
-    return Verdict(word, tuple(cause for one in verdicts for cause in one.causes))
+    rating = max((one.rating for one in verdicts), key=order.index)
+    return Verdict(rating, tuple(cause for one in verdicts for cause in one.causes))

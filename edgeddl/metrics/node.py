@@ -99,5 +99,5 @@ def _linpack_series(record: NodeRecord) -> dict[names.Metric, list[Series]]:
         names.LINPACK_PEAK: [] if share is None else [(share, engine)],
         names.LINPACK_PASSED: [(float(figures.passed), engine)],
         names.LINPACK_TIME: [(moment, engine)],
-        names.LINPACK_VERDICT: [(1.0, engine | {"verdict": record.verdict.word})],
+        names.LINPACK_VERDICT: [(1.0, engine | {"verdict": record.verdict.rating})],
     }

@@ -272,7 +272,7 @@ def _draw_speeds(ax: Any, runs: Sequence[Run]) -> None:
     ax.legend(loc="upper right", ncols=2)
 
 
-# Temperature beside throughput
+# Temperature and throttling
 
 
 def _draw_temperature(runs: Sequence[Run]) -> Figure | None:

@@ -41,7 +41,7 @@ GIGABIT = Link(95e-6, 112e6, 92e-6, 113e6)
     ("gflops", "word"), [(16.3, HEALTHY), (14.1, HEALTHY), (11.9, WARN), (8.1, WARN), (7.9, SICK)]
 )
 def test_the_published_bands_of_a_board(gflops: float, word: str) -> None:
-    assert judge_node(replace(BOARD, gflops=gflops), 24.0, PI).word == word
+    assert judge_node(replace(BOARD, gflops=gflops), 24.0, PI).rating == word
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_likely_cause_is_reported(
     seen: dict[str, Any], peak: float | None, word: str, cause: str | None
 ) -> None:
     verdict = judge_node(replace(BOARD, **seen), peak, PI)
-    assert verdict.word == word
+    assert verdict.rating == word
     assert cause is None if not verdict.causes else cause in verdict.causes[0]
 
 
@@ -80,7 +80,7 @@ def test_the_likely_cause_is_reported(
     [(0.76, 140, HEALTHY), (0.6, 140, WARN), (0.4, 140, SICK), (0.1, 2, UNKNOWN)],
 )
 def test_efficiency(efficiency: float, seconds: float, word: str) -> None:
-    assert judge_efficiency(efficiency, seconds).word == word
+    assert judge_efficiency(efficiency, seconds).rating == word
 
 
 def record(host: str, **seen: Any) -> NodeRecord:
@@ -98,7 +98,7 @@ def nodes(*records: NodeRecord) -> list[NodeOutcome]:
 
 def test_a_healthy_cluster() -> None:
     outcome = judge_cluster(nodes(record("pi-01"), record("pi-02")), joint(24.0))
-    assert outcome.verdict.word == HEALTHY
+    assert outcome.verdict.rating == HEALTHY
     assert outcome.efficiency == pytest.approx(24 / 30.4)
     assert "79% of the sum" in render_cluster(outcome)
     assert outcome.to_json()["link"]["bytes_per_second"] == 112e6
@@ -107,7 +107,7 @@ def test_a_healthy_cluster() -> None:
 def test_a_sick_node_is_named() -> None:
     sick = record("pi-02", gflops=2.0, blas="reference")
     outcome = judge_cluster(nodes(record("pi-01"), sick), joint(13.0))
-    assert outcome.verdict.word == SICK
+    assert outcome.verdict.rating == SICK
     assert "pi-02: untuned BLAS" in outcome.verdict.causes[0]
     assert "pi-02: untuned BLAS" in render_cluster(outcome)
 
@@ -115,19 +115,19 @@ def test_a_sick_node_is_named() -> None:
 def test_a_slow_link_is_named() -> None:
     slow = replace(GIGABIT, bytes_per_second=11.7e6)
     outcome = judge_cluster(nodes(record("pi-01"), record("pi-02")), joint(9.0, slow), ["pi-02"])
-    assert outcome.verdict.word == SICK
+    assert outcome.verdict.rating == SICK
     assert any("pi-02: slow link: ping-pong reaches 12 MB/s" in c for c in outcome.verdict.causes)
 
 
 def test_a_wrong_result_together() -> None:
     wrong = joint(24.0, residual=99.0, passed=False)
-    assert judge_cluster(nodes(record("pi-01"), record("pi-02")), wrong).verdict.word == SICK
+    assert judge_cluster(nodes(record("pi-01"), record("pi-02")), wrong).verdict.rating == SICK
 
 
 def test_a_node_without_a_result_is_sick() -> None:
     lost = NodeOutcome("pi-02", None, "no result: ssh: no route to host")
     outcome = judge_cluster([*nodes(record("pi-01")), lost], None)
-    assert outcome.verdict.word == SICK
+    assert outcome.verdict.rating == SICK
     assert outcome.verdict.causes == ("pi-02: no result: ssh: no route to host",)
     assert "not measured" in render_cluster(outcome)
 
