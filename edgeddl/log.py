@@ -26,7 +26,7 @@ from edgeddl.line_file import LineFile
 logger = logging.getLogger("edgeddl")
 
 # A context variable, because ranks may be threads of one process.
-_rank_context: contextvars.ContextVar[tuple[int, int, str]] = contextvars.ContextVar("edgeddl_rank")
+_rank_context = contextvars.ContextVar("edgeddl_rank", default=(0, 1, ""))
 
 
 def set_rank(rank: int, size: int, host: str) -> None:
@@ -36,7 +36,7 @@ def set_rank(rank: int, size: int, host: str) -> None:
 
 def rank_prefix() -> str:
     """The rank of this thread, e.g. "[rank 2/4 pi-03] "; empty if there is only one rank."""
-    rank, size, host = _rank_context.get((0, 1, ""))
+    rank, size, host = _rank_context.get()
     return f"[rank {rank}/{size} {host}] " if size > 1 else ""
 
 
@@ -69,7 +69,7 @@ def print_text(text: str) -> None:
 @contextlib.contextmanager
 def recording(path: Path) -> Iterator[LineFile]:
     """Also append this rank's log lines, and the error that ends the block, to a file."""
-    handler = _FileHandler(path, rank=_rank_context.get((0, 1, ""))[0])
+    handler = _FileHandler(path, rank=_rank_context.get()[0])
     logger.addHandler(handler)
     try:
         yield handler.file
@@ -111,7 +111,7 @@ def redirect(stream: TolerantStream) -> None:
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or _rank_context.get((0, 1, ""))[0] == 0
+    return record.levelno >= logging.WARNING or _rank_context.get()[0] == 0
 
 
 class _RankFormatter(logging.Formatter):
@@ -131,7 +131,7 @@ class _FileHandler(logging.Handler):
     def __init__(self, path: Path, *, rank: int) -> None:
         super().__init__(logging.INFO)
         self.file = LineFile(path, self._warn)
-        self.addFilter(lambda record: _rank_context.get((0, 1, ""))[0] == rank)
+        self.addFilter(lambda record: _rank_context.get()[0] == rank)
         self.setFormatter(_DatedFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -49,9 +49,8 @@ REPORTED_STEPS = "told_steps"
 
 # Figures of the summary in an `end` line, of the run and of each rank. Reports show these instead
 # of computing their own.
-END_FIGURES = ("images_per_second", "scaling_efficiency")
+END_FIGURES = ("final_accuracy", "best_accuracy", "images_per_second", "scaling_efficiency")
 END_RANK_FIGURES = ("images_per_second", "peak_memory_bytes")
-ACCURACIES = ("final_accuracy", "best_accuracy")
 
 
 def log_name(rank: int) -> str:

@@ -13,22 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from edgeddl import run_format
 from edgeddl.errors import ConfigError
-from edgeddl.run_format import (
-    END,
-    END_FIGURES,
-    END_RANK_FIGURES,
-    EPOCH,
-    EVENTS_FILE,
-    FINISHED,
-    FORMAT,
-    RANK_SUMS,
-    RANK_VITALS,
-    REPORTED_STEPS,
-    START,
-    STEPS,
-    WARM_UP_STEPS,
-)
 
 Json = dict[str, Any]
 # Values beyond these limits mean that the file is damaged.
@@ -90,7 +76,7 @@ def _merge(parts: Sequence[Steps]) -> Steps:
 
 def _merge_rank(parts: Sequence[Json]) -> Json:
     bits = [int(part["throttling"]) for part in parts if part["throttling"] is not None]
-    sums = {name: sum(part[name] for part in parts) for name in RANK_SUMS}
+    sums = {name: sum(part[name] for part in parts) for name in run_format.RANK_SUMS}
     return parts[-1] | sums | {"throttling": reduce(operator.or_, bits) if bits else None}
 
 
@@ -141,7 +127,8 @@ class Run:
         found = [epoch for epoch in self.epochs if epoch["accuracy"] is not None]
         last = self.steps[-1].step if self.steps else 0
         # If a signal stopped the run, the final accuracy is that of the last epoch.
-        at_end = self.end["final_accuracy"] if self.end and self.status == FINISHED else None
+        end = self.end or {}
+        at_end = end["final_accuracy"] if self.status == run_format.FINISHED else None
         if at_end is not None and not (found and found[-1]["step"] == last):
             found.append({"step": last, "accuracy": at_end})
         return [{"step": one["step"], "accuracy": one["accuracy"]} for one in found]
@@ -176,7 +163,7 @@ def read_run(path: Path, name: str | None = None) -> Run:
     run.damaged_lines += bool(unfinished) and run.end is not None
     if not run.starts:
         raise ConfigError(
-            f"{path / EVENTS_FILE} contains no start event",
+            f"{path / run_format.EVENTS_FILE} contains no start event",
             hint="the file is damaged or was not written by edgeddl; give the folder of a run",
         )
     return run
@@ -184,13 +171,13 @@ def read_run(path: Path, name: str | None = None) -> Run:
 
 def _read_text(path: Path) -> str:
     try:
-        return (path / EVENTS_FILE).read_text(encoding="utf-8", errors="replace")
+        return (path / run_format.EVENTS_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        what = f"it contains no {EVENTS_FILE}" if path.is_dir() else "no such folder"
+        what = f"it contains no {run_format.EVENTS_FILE}" if path.is_dir() else "no such folder"
     except NotADirectoryError:
         what = "not a folder"
     except OSError as error:
-        what = f"cannot read {EVENTS_FILE}: {error.strerror}"
+        what = f"cannot read {run_format.EVENTS_FILE}: {error.strerror}"
     raise ConfigError(
         f"{path} is not a run folder: {what}",
         hint="give the folder that training prints when it starts, such as runs/resnet18-cifar10",
@@ -202,7 +189,7 @@ def _read_line(run: Run, line: str) -> None:
     kind, now = event["event"], _number(event["time"])
     if not 0 <= now < LATEST_TIME:
         raise ValueError("not a time")
-    if kind != START and not run.starts:
+    if kind != run_format.START and not run.starts:
         raise ValueError("an event before the first start")
     read = _READERS.get(kind)
     if read is not None:  # otherwise an event of a later version, or one that reports ignore
@@ -211,10 +198,10 @@ def _read_line(run: Run, line: str) -> None:
 
 
 def _read_start(run: Run, event: Json) -> None:
-    if event["format"] != FORMAT:
+    if event["format"] != run_format.FORMAT:
         raise ConfigError(
             f"{run.path} has format {event['format']}, but this version of edgeddl reads format"
-            f" {FORMAT}",
+            f" {run_format.FORMAT}",
             hint="use the version of edgeddl that wrote it",
         )
     step = int(_number(event["step"]))
@@ -243,16 +230,16 @@ def _read_steps(run: Run, event: Json) -> None:
             losses=[math.nan if loss is None else float(loss) for loss in event["losses"]],
             learning_rate=_number(event["learning_rate"]),
             elapsed=start["elapsed"] + event["time"] - start["time"],
-            warm_up=event["step"] - len(event["losses"]) < start["step"] + WARM_UP_STEPS,
-            reported=int(_number(event[REPORTED_STEPS])),
+            warm_up=event["step"] - len(event["losses"]) < start["step"] + run_format.WARM_UP_STEPS,
+            reported=int(_number(event[run_format.REPORTED_STEPS])),
             ranks=[_checked_rank(rank) for rank in event["ranks"]],
         )
     )
 
 
 def _checked_rank(rank: Json) -> Json:
-    numbers = {name: _number(rank[name]) for name in RANK_SUMS}
-    return numbers | {name: _number_or_none(rank[name]) for name in RANK_VITALS}
+    numbers = {name: _number(rank[name]) for name in run_format.RANK_SUMS}
+    return numbers | {name: _number_or_none(rank[name]) for name in run_format.RANK_VITALS}
 
 
 def _number(value: Any) -> float:
@@ -281,25 +268,18 @@ def _loss_or_none(value: Any) -> float | None:
 
 
 def _read_end(run: Run, event: Json) -> None:
-    accuracy = _number_or_none(event.get("final_accuracy"))
     error = None if event.get("error") is None else str(event["error"])
-    figures = {name: _number_or_none(event.get(name)) for name in END_FIGURES}
+    figures = {name: _number_or_none(event.get(name)) for name in run_format.END_FIGURES}
     ranks = [
-        {name: _number_or_none(rank.get(name)) for name in END_RANK_FIGURES}
+        {name: _number_or_none(rank.get(name)) for name in run_format.END_RANK_FIGURES}
         for rank in event.get("ranks", [])
     ]
-    run.end = {
-        "outcome": str(event["outcome"]),
-        "final_accuracy": accuracy,
-        "error": error,
-        "ranks": ranks,
-        **figures,
-    }
+    run.end = {"outcome": str(event["outcome"]), "error": error, "ranks": ranks, **figures}
 
 
 _READERS: dict[str, Callable[[Run, Json], None]] = {
-    START: _read_start,
-    STEPS: _read_steps,
-    EPOCH: _read_epoch,
-    END: _read_end,
+    run_format.START: _read_start,
+    run_format.STEPS: _read_steps,
+    run_format.EPOCH: _read_epoch,
+    run_format.END: _read_end,
 }

@@ -12,15 +12,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeddl import run_format
 from edgeddl.errors import CheckpointError, ConfigError
-from edgeddl.run_format import (
-    CHECKPOINTS_FOLDER,
-    EVENTS_FILE,
-    LOGS_FOLDER,
-    OPTIONS_FILE,
-    SUMMARY_FILE,
-    log_name,
-)
 from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
 
 RUNS_FOLDER = Path("runs")
@@ -37,22 +30,22 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / CHECKPOINTS_FOLDER
+        return self.path / run_format.CHECKPOINTS_FOLDER
 
     @property
     def options(self) -> Path:
-        return self.path / OPTIONS_FILE
+        return self.path / run_format.OPTIONS_FILE
 
     @property
     def summary(self) -> Path:
-        return self.path / SUMMARY_FILE
+        return self.path / run_format.SUMMARY_FILE
 
     @property
     def events(self) -> Path:
-        return self.path / EVENTS_FILE
+        return self.path / run_format.EVENTS_FILE
 
     def log(self, rank: int) -> Path:
-        return self.path / LOGS_FOLDER / log_name(rank)
+        return self.path / run_format.LOGS_FOLDER / run_format.log_name(rank)
 
     @property
     def has_checkpoints(self) -> bool:
@@ -92,13 +85,13 @@ def locate(source: Path, option: str = "--resume") -> tuple[RunFolder | None, Pa
     """
     path = Path(os.path.abspath(source))
     if os.path.isdir(path):
-        is_inner = path.name == CHECKPOINTS_FOLDER and not RunFolder(path).holds_a_run
+        is_inner = path.name == run_format.CHECKPOINTS_FOLDER and not RunFolder(path).holds_a_run
         folder = RunFolder(path.parent if is_inner else source)
         if folder.holds_a_run:
             return folder, None
         what = "there is no run in this folder"
     elif os.path.isfile(path):
-        in_run = path.parent.name == CHECKPOINTS_FOLDER
+        in_run = path.parent.name == run_format.CHECKPOINTS_FOLDER
         return RunFolder(path.parent.parent) if in_run else None, source
     else:
         what = "there is no such checkpoint or run folder"

@@ -14,29 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgeddl import kernels, machine
+from edgeddl import kernels, machine, run_format
 from edgeddl.errors import EdgeddlError
 from edgeddl.line_file import LineFile
 from edgeddl.log import logger
-from edgeddl.run_format import (
-    ACCURACIES,
-    BALANCE,
-    CHECKPOINT,
-    END,
-    END_FIGURES,
-    END_RANK_FIGURES,
-    EPOCH,
-    FAILED,
-    FINISHED,
-    FORMAT,
-    RANK_SUMS,
-    RANK_VITALS,
-    REPORTED_STEPS,
-    START,
-    STEPS,
-    STOPPED,
-    WARM_UP_STEPS,
-)
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.loop import StepReport
 from edgeddl.training.startup import PreparedRun
@@ -65,8 +46,8 @@ class RunEvents:
     def start(self, run: PreparedRun, ranks: Sequence[tuple[str, str, int]]) -> None:
         """`ranks`: host, cpu and threads of each."""
         self._write(
-            START,
-            format=FORMAT,
+            run_format.START,
+            format=run_format.FORMAT,
             step=run.state.step,
             total_steps=run.total_steps,
             steps_per_epoch=run.steps_per_epoch,
@@ -81,36 +62,38 @@ class RunEvents:
         if self._losses:  # of the step before: of an earlier start nothing is told
             self._ranks.append(list(report.ranks))
         # The first steps pay for what is done once: they get a line of their own.
-        if self._is_time_for_a_line() or self._steps_seen == WARM_UP_STEPS:
+        if self._is_time_for_a_line() or self._steps_seen == run_format.WARM_UP_STEPS:
             self._write_steps()
         self._steps_seen += 1
         self._losses.append(report.loss)
         self._step, self._learning_rate = report.state.step, report.learning_rate
         if report.state.shares != self._shares:
             self._shares = list(report.state.shares)
-            self._write(BALANCE, step=report.state.step, shares=self._shares)
+            self._write(run_format.BALANCE, step=report.state.step, shares=self._shares)
 
     def on_epoch(self, state: RunState) -> None:
-        self._write(EPOCH, **state.history[-1])
+        self._write(run_format.EPOCH, **state.history[-1])
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
         if self._saved_step != self._checkpointing.saved_step:
             self._saved_step = self._checkpointing.saved_step
-            self._write(CHECKPOINT, step=self._saved_step)
+            self._write(run_format.CHECKPOINT, step=self._saved_step)
 
     def end(self, summary: Mapping[str, Any]) -> None:
         self._write_steps()
-        outcome = STOPPED if summary["stopped"] else FINISHED
-        ranks = [{name: rank[name] for name in END_RANK_FIGURES} for rank in summary["ranks"]]
-        figures = {name: summary[name] for name in (*ACCURACIES, *END_FIGURES)}
-        self._write(END, outcome=outcome, ranks=ranks, **figures)
+        outcome = run_format.STOPPED if summary["stopped"] else run_format.FINISHED
+        ranks = [
+            {name: rank[name] for name in run_format.END_RANK_FIGURES} for rank in summary["ranks"]
+        ]
+        figures = {name: summary[name] for name in run_format.END_FIGURES}
+        self._write(run_format.END, outcome=outcome, ranks=ranks, **figures)
         self._file.close()
 
     def fail(self, error: BaseException) -> None:
         self._write_steps()
         known = isinstance(error, EdgeddlError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
-        self._write(END, outcome=FAILED, error=text)
+        self._write(run_format.END, outcome=run_format.FAILED, error=text)
         self._file.close()
 
     def _is_time_for_a_line(self) -> bool:
@@ -123,11 +106,11 @@ class RunEvents:
         if not self._losses:
             return
         self._write(
-            STEPS,
+            run_format.STEPS,
             step=self._step,
             losses=[_short(loss) for loss in self._losses],
             learning_rate=self._learning_rate,
-            **{REPORTED_STEPS: len(self._ranks)},
+            **{run_format.REPORTED_STEPS: len(self._ranks)},
             ranks=[_sum_steps(steps) for steps in zip(*self._ranks, strict=True)],
         )
         self._losses, self._ranks = [], []
@@ -147,8 +130,10 @@ class RunEvents:
 
 def _sum_steps(steps: Sequence[RankStep]) -> dict[str, Any]:
     """A rank over several steps: times and images added up, memory and sensors as at the last."""
-    sums = {name: _short(sum(getattr(step, name) for step in steps)) for name in RANK_SUMS}
-    return sums | {name: _short(getattr(steps[-1], name)) for name in RANK_VITALS}
+    sums = {
+        name: _short(sum(getattr(step, name) for step in steps)) for name in run_format.RANK_SUMS
+    }
+    return sums | {name: _short(getattr(steps[-1], name)) for name in run_format.RANK_VITALS}
 
 
 def _short(value: float) -> float | int | None:
