@@ -1,4 +1,4 @@
-"""Tables as text with aligned columns."""
+"""Tables for eyes: aligned columns of text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under headings; columns of numbers (or "-") are right-aligned."""
+    """Rows under headings; columns of numbers, or "-" for none, are aligned to the right."""
     table = [list(headings), *[list(row) for row in rows]]
     widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
     right = [all(_is_number(row[column]) for row in rows) for column in range(len(headings))]

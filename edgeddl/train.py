@@ -81,10 +81,10 @@ def _report(error: EdgeddlError) -> int:
 def _describe_oom_kill(config: TrainConfig) -> str:
     rank = machine.launched_rank() or 0
     return (
-        f"error: the kernel killed rank {rank} on {platform.node()} because the host ran out of"
-        f" memory (OOM killer)\n  hint: use a --batch-size below {config.batch_size} and an"
-        f" --accumulation above {config.accumulation}, or fewer ranks per host; then continue with"
-        " --resume auto"
+        f"error: rank {rank} on {platform.node()} was killed: the kernel ran out of memory"
+        f" (OOM killer)\n  hint: use a smaller --batch-size than {config.batch_size} with a larger"
+        f" --accumulation than {config.accumulation}, or fewer ranks per host;"
+        " then continue with --resume auto"
     )
 
 

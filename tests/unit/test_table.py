@@ -1,11 +1,11 @@
-"""Text tables."""
+"""Tables for eyes."""
 
 from __future__ import annotations
 
 from edgeddl.table import counted, render_facts, render_table
 
 
-def test_numbers_are_right_aligned_and_names_left_aligned() -> None:
+def test_numbers_with_or_without_sign_to_the_right_names_to_the_left() -> None:
     table = render_table(("host", "img/s"), [["pi-01", "+9.5"], ["pi-002", "120.0"]])
     assert table.splitlines() == [
         "host    img/s",

@@ -136,4 +136,4 @@ def test_an_oom_kill_is_reported_as_such(memory_cgroup: Path, tmp_path: Path) ->
     assert code == -9
     assert "warning: --batch-size 256 may not fit" in errors
     assert "rank 0 on" in errors
-    assert "because the host ran out of memory (OOM killer)" in errors
+    assert "was killed: the kernel ran out of memory" in errors
