@@ -1,8 +1,8 @@
-"""Tells scripts/prterun, which started this job, that the rank is alive and in which phase it is.
+"""Sends heartbeats with the phase of a rank to scripts/prterun, which started the job.
 
-The watchdog (comm/watchdog.py) needs MPI, so it cannot see a rank that stops before MPI_Init or in
-MPI_Finalize. A heartbeat is a line on stderr, which Open MPI carries from every host to
-scripts/prterun. That script removes the line and ends a job that waits too long.
+The watchdog (comm/watchdog.py) needs MPI, so it cannot detect a rank that hangs before MPI_Init or
+in MPI_Finalize. A heartbeat is a line on stderr, which Open MPI forwards from every host to
+scripts/prterun. The script removes the line and ends a job that stalls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from edgeddl.machine import launched_rank, launched_size
 
-# Set by scripts/prterun. Open MPI passes on variables of this prefix to ranks on other hosts.
+# Set by scripts/prterun. Open MPI passes variables with this prefix to ranks on other hosts.
 VARIABLE = "OMPI_EDGEDDL_HEARTBEAT"
 INTERVAL_SECONDS = 2.0
 
@@ -23,7 +23,7 @@ STARTING, RUNNING, COMPLETE, FAILED, ENDED = "starting", "running", "complete", 
 
 
 class Heartbeat:
-    """Beats from a thread, from the first `enter` on, if scripts/prterun started this rank."""
+    """Sends heartbeats from a thread after the first `enter`, if scripts/prterun runs this job."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -31,7 +31,7 @@ class Heartbeat:
         self._wanted = VARIABLE in os.environ and launched_rank() is not None
 
     def enter(self, phase: str) -> None:
-        """From here on the rank is in this phase."""
+        """Set the phase of the rank."""
         is_first, self._phase = not self._phase, phase
         if not self._wanted:
             return
@@ -49,5 +49,5 @@ class Heartbeat:
     def _beat(self) -> None:
         words = (launched_rank(), launched_size(), socket.gethostname(), self._phase)
         line = f"\x1eedgeddl {' '.join(map(str, words))} {self._timeout_seconds:g}\n"
-        with suppress(OSError):  # nobody reads any more
+        with suppress(OSError):  # stderr is closed
             os.write(2, line.encode())

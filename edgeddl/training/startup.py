@@ -49,8 +49,6 @@ from edgeddl.training.snapshot import Snapshots
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics
 
-IMAGE_SHAPE = (3, 32, 32)
-
 
 @dataclass(frozen=True)
 class PreparedRun:
@@ -137,7 +135,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         model,
         arena,
         bucket_sum,
-        image_shape=IMAGE_SHAPE,
+        image_shape=dataset.image_shape,
         train_images=len(dataset.train),
     )
     folder, checkpoint, initial = together(
@@ -179,9 +177,14 @@ def _load(
         limit_train=config.limit_train,
         limit_test=config.limit_test,
     )
+    if config.cutout > min(dataset.image_shape[1:]):
+        _, height, width = dataset.image_shape
+        raise ConfigError(
+            f"--cutout {config.cutout} is larger than an image ({height} x {width} pixels)"
+        )
     classes = len(dataset.classes)
     model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
-    specs = observe_parameters(model, IMAGE_SHAPE, classes)
+    specs = observe_parameters(model, dataset.image_shape, classes)
     return dataset, model, specs, schedule
 
 

@@ -1,4 +1,4 @@
-"""python -m edgeddl report RUN [RUN ...]: a page of plots, the plots as PNG, or the numbers."""
+"""python -m edgeddl report RUN [RUN ...]: an HTML page, the plots as PNG files, or JSON."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from edgeddl.table import render_facts, render_table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=(
-        "folder of a run, such as runs/resnet18-cifar10; several are put side by side"
+        "run folder, such as runs/resnet18-cifar10; give several to compare them"
     ))  # fmt: skip
     parser.add_argument("--output", type=Path, metavar="DIR", help=(
-        "folder for report.html and the PNGs (default: report in the run's folder; for several"
-        " runs in the current one)"
+        "folder for report.html and the PNG files (default: report/ in the run folder, or in the"
+        " current folder if there are several runs)"
     ))  # fmt: skip
     parser.add_argument(
-        "--json", action="store_true", help="print the numbers beneath instead; needs no Matplotlib"
+        "--json", action="store_true", help="print the figures as JSON; does not need Matplotlib"
     )
 
 
 def run(options: argparse.Namespace) -> None:
     runs = read_runs(options.runs)
     if options.json:
-        log.say(json.dumps(finite(describe_runs(runs)), indent=1, allow_nan=False))
+        log.print_text(json.dumps(finite(describe_runs(runs)), indent=1, allow_nan=False))
         return
     folder = options.output or (runs[0].path if len(runs) == 1 else Path()) / "report"
     page = _write(runs, folder)
-    log.say(render_results(runs))
-    log.say(render_facts([("page", str(page)), ("plots", str(folder / "*.png"))]))
+    log.print_text(render_results(runs))
+    log.print_text(render_facts([("page", str(page)), ("plots", str(folder / "*.png"))]))
 
 
 def describe_runs(runs: Sequence[Run]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def render_results(runs: Sequence[Run]) -> str:
 
 
 def _write(runs: Sequence[Run], folder: Path) -> Path:
-    from edgeddl.report.figures import draw_plots  # these take Matplotlib
+    from edgeddl.report.figures import draw_plots  # needs Matplotlib
     from edgeddl.report.page import render_page
 
     plots = draw_plots(runs)
@@ -71,8 +71,8 @@ def _write(runs: Sequence[Run], folder: Path) -> Path:
         _replace(page, render_page(runs, plots).encode())
     except OSError as error:
         raise ConfigError(
-            f"the report cannot be written to {folder}: {error.strerror or error}",
-            hint="give another folder as --output",
+            f"cannot write the report to {folder}: {error.strerror or error}",
+            hint="choose another folder with --output",
         ) from None
     return page
 
@@ -83,7 +83,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Without what JSON does not know: a damaged file may hold it."""
+    """Replace NaN and infinity, which JSON lacks and damaged files may contain, by None."""
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

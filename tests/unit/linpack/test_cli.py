@@ -1,4 +1,4 @@
-"""python -m edgeddl linpack, as its user meets it: real runs, small ones."""
+"""python -m edgeddl linpack, with small real runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from edgeddl.__main__ import main
 from edgeddl.errors import ConfigError, LinpackError
-from edgeddl.linpack import command
+from edgeddl.linpack import cli
 from edgeddl.linpack.blas import find_blas
 from edgeddl.linpack.cluster import node_command, read_hosts
 from edgeddl.linpack.hpcc import PROGRAMS, SYSTEM_PATH, cluster_network
@@ -62,7 +62,7 @@ def test_hpls_engine(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert value["passed"] and value["gflops"] > 0 and value["stream"]["copy"] > 0
 
 
-def test_without_hpcc_the_packages_are_named(
+def test_without_hpcc_the_error_lists_the_packages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("edgeddl.linpack.hpcc.SYSTEM_PATH", "/nowhere")
@@ -76,8 +76,8 @@ def test_without_hpcc_the_packages_are_named(
         (["--size", "0"], "--size must be above 0"),
         (["--memory-fraction", "1.5"], "--memory-fraction must be"),
         (["--threads", "-1"], "--threads must be above 0"),
-        (["--hosts", "pi-01,pi-01"], "different names of hosts"),
-        (["--hosts", "-oProxyCommand=x"], "different names of hosts"),
+        (["--hosts", "pi-01,pi-01"], "distinct host names"),
+        (["--hosts", "-oProxyCommand=x"], "distinct host names"),
         (["--hostfile", "/nowhere"], "No such file"),
         (["--size", "1000000000"], "not enough memory"),
     ],
@@ -113,7 +113,7 @@ def test_a_state_folder_that_cannot_be_written(
 def test_a_sick_machine_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As on a machine whose peak is far above what it reaches."""
+    """On a machine whose peak is far above the measured speed."""
     monkeypatch.setattr("edgeddl.linpack.verdict.SHORTEST_SECONDS", 0.0)
     monkeypatch.setattr("edgeddl.linpack.verdict.ALONE_SHARE", 0.0)  # others may use this one
     monkeypatch.setattr("edgeddl.linpack.processor.Processor.peak_gflops", lambda *_: 1e6)
@@ -134,7 +134,7 @@ def test_a_node_that_cannot_be_reached_is_named(capsys: pytest.CaptureFixture[st
 
 
 def keep(state: Path, **changes: Any) -> str:
-    """This machine's record, changed; its host."""
+    """Write a changed record of this machine; returns its host."""
     main(["linpack", "--size", "50", "--repeats", "1", "--json"])
     value = json.loads((state / "linpack.json").read_text())
     (state / "linpack.json").write_text(json.dumps(value | changes))
@@ -154,7 +154,7 @@ def test_a_passed_stage(state: Path) -> None:
         ({"host": "pi-99"}, "another machine: pi-99"),
         ({"cores": 1000}, "another machine"),
         ({"format": 2}, "format 2, not 1"),
-        ({"stream": 1}, "no record of a LINPACK run"),
+        ({"stream": 1}, "not a record of a LINPACK run"),
     ],
 )
 def test_a_record_that_does_not_pass(state: Path, changes: dict[str, Any], complaint: str) -> None:
@@ -173,7 +173,7 @@ def test_hosts_of_a_hostfile(tmp_path: Path) -> None:
         read_hosts(None, hostfile)
 
 
-def test_a_node_is_asked_over_ssh_but_not_this_one() -> None:
+def test_ssh_is_used_only_for_other_nodes() -> None:
     assert node_command("localhost", ["--size", "9"])[0] == "env"
     far = node_command("pi-02", ["--size", "9"])
     assert far[0] == "ssh" and far[-2] == "pi-02"
@@ -190,8 +190,8 @@ def test_the_clusters_network_by_the_environments_settings(tmp_path: Path) -> No
 
 
 def test_all_of_a_nodes_options_are_passed_on() -> None:
-    parser = command.argparse.ArgumentParser()
-    command.add_arguments(parser)
+    parser = cli.argparse.ArgumentParser()
+    cli.add_arguments(parser)
     given = ["--engine", "hpl", "--size", "9", "--memory-mib", "5", "--blas", "blis"]
-    passed = command._node_arguments(parser.parse_args(given))
+    passed = cli._node_arguments(parser.parse_args(given))
     assert parser.parse_args(passed) == parser.parse_args(given)

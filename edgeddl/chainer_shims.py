@@ -1,10 +1,10 @@
-"""What Chainer 7.8.1 needs to run on Python 3.11-3.13 with NumPy 1.26 and 2.x.
+"""Shims that let Chainer 7.8.1 run on Python 3.11-3.13 with NumPy 1.26 and 2.x.
 
-Chainer is frozen; what it needs has since left Python, setuptools and NumPy. Whatever is missing
-is stood in for while Chainer is imported, and taken away afterwards: other packages see the real
-NumPy and no invented modules. A real pkg_resources wins where there is one.
+Chainer is no longer developed, and names that it uses have been removed from Python, setuptools and
+NumPy. The shims replace them while Chainer is imported and are removed afterwards, so other
+packages see the real NumPy and no fake modules. A real pkg_resources is used if there is one.
 
-`chainer_import` puts this around every import of Chainer.
+`chainer_import` applies the shims to every import of Chainer.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any
 
 import numpy as np
 
-# np.sctypes as NumPy 1.26 has it, in the two groups Chainer asks for. NumPy 2.0 removed it.
+# np.sctypes of NumPy 1.26, reduced to the two groups that Chainer uses. NumPy 2.0 removed it.
 _SCTYPES: dict[str, list[type]] = {
     "int": [np.int8, np.int16, np.int32, np.int64],
     "float": [np.float16, np.float32, np.float64, np.longdouble],
 }
 
 
-def _stand_in_distutils() -> dict[str, ModuleType]:
-    """numpy.distutils: gone on Python 3.12 with distutils itself, and from later NumPy altogether.
+def _distutils_shim() -> dict[str, ModuleType]:
+    """A replacement for numpy.distutils, which Python 3.12 and later NumPy releases lack.
 
-    Chainer asks it one thing, on macOS: whether NumPy was built with Accelerate. That is not worth
-    trying the real one, which drags in all of distutils, its warnings, and on some pairs of NumPy
-    and setuptools an error. No information is an answer Chainer understands.
+    Chainer uses it only on macOS, to find out whether NumPy was built with Accelerate. The real
+    module is never tried: it imports all of distutils, prints warnings, and fails with some
+    versions of NumPy and setuptools. Chainer accepts an empty result.
     """
     system_info = ModuleType("numpy.distutils.system_info")
     system_info.get_info = lambda name: {}  # type: ignore[attr-defined]
@@ -42,11 +42,12 @@ def _stand_in_distutils() -> dict[str, ModuleType]:
     return {"numpy.distutils": distutils, "numpy.distutils.system_info": system_info}
 
 
-def _stand_in_pkg_resources() -> dict[str, ModuleType]:
-    """pkg_resources: gone from setuptools, which a venv of Python 3.12 does not have at all.
+def _pkg_resources_shim() -> dict[str, ModuleType]:
+    """A replacement for pkg_resources, which setuptools has removed.
 
-    Chainer looks for CuPy and iDeep with it, chainer.testing for test requirements. The stand-in
-    finds packages, but does not compare versions: that would need a version parser.
+    A venv of Python 3.12 has no setuptools at all. Chainer uses pkg_resources to find CuPy and
+    iDeep, chainer.testing to find test requirements. The shim finds packages but does not compare
+    versions, because that would need a version parser.
     """
 
     class ResolutionError(Exception):
@@ -82,9 +83,9 @@ def _stand_in_pkg_resources() -> dict[str, ModuleType]:
 
 
 def _importable(name: str) -> bool:
-    """Whether the real module imports; what a failed attempt leaves behind is removed.
+    """Whether the real module can be imported; removes the traces of a failed attempt.
 
-    Any exception counts: pkg_resources of an old setuptools raises AttributeError on Python 3.12.
+    Catches any exception: pkg_resources of an old setuptools raises AttributeError on Python 3.12.
     """
     try:
         importlib.import_module(name)
@@ -97,9 +98,9 @@ def _importable(name: str) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what a user cannot mend: Chainer's age, and pkg_resources announcing its end.
+    """Silences warnings that a user cannot fix: deprecations in Chainer and of pkg_resources.
 
-    Chainer's own warnings, as about a CuPy that does not fit, still come through.
+    Chainer's own warnings, for example about an incompatible CuPy, are still shown.
     """
     with warnings.catch_warnings():
         for category in (DeprecationWarning, PendingDeprecationWarning, SyntaxWarning):
@@ -110,7 +111,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _attribute(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """Within the block the module has the attribute; one it already has is left alone."""
+    """Add an attribute to a module within the block, unless the module has it."""
     if hasattr(module, name):
         yield
         return
@@ -123,7 +124,7 @@ def _attribute(module: ModuleType, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def _modules(modules: dict[str, ModuleType]) -> Iterator[None]:
-    """Within the block these modules can be imported."""
+    """Make these modules importable within the block."""
     sys.modules.update(modules)
     try:
         yield
@@ -134,13 +135,13 @@ def _modules(modules: dict[str, ModuleType]) -> Iterator[None]:
 
 @contextmanager
 def legacy_modules() -> Iterator[None]:
-    """Within the block, modules and names that Chainer imports exist, if need be as stand-ins."""
+    """Provide the modules and names that Chainer imports, within the block."""
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         if not _importable("pkg_resources"):
-            stack.enter_context(_modules(_stand_in_pkg_resources()))
+            stack.enter_context(_modules(_pkg_resources_shim()))
         if "numpy.distutils" not in sys.modules:
-            modules = _stand_in_distutils()
+            modules = _distutils_shim()
             stack.enter_context(_modules(modules))
             stack.enter_context(_attribute(np, "distutils", modules["numpy.distutils"]))
         stack.enter_context(_attribute(np, "sctypes", _SCTYPES))
@@ -148,7 +149,7 @@ def legacy_modules() -> Iterator[None]:
 
 
 class _NumpyWith(ModuleType):
-    """NumPy, and names it no longer has."""
+    """NumPy with additional names."""
 
     def __init__(self, **names: Any) -> None:
         super().__init__("numpy")
@@ -159,16 +160,16 @@ class _NumpyWith(ModuleType):
 
 
 def _with_numpy(function: FunctionType, alias: str, numpy: ModuleType) -> FunctionType:
-    """The same function, for which the global name `alias` is another NumPy.
+    """A copy of a function whose global name `alias` refers to another NumPy.
 
-    Only for it: its module tells NumPy from CuPy arrays by `xp is numpy`, so needs the real one.
+    The rest of its module keeps the real NumPy: it distinguishes NumPy from CuPy by `xp is numpy`.
     """
     scope = {**function.__globals__, alias: numpy}
     return FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
 
 
-def give_back_removed_names() -> None:
-    """Names that Chainer's functions look up in NumPy when called, not when imported."""
+def restore_removed_names() -> None:
+    """Restore names that Chainer's functions look up in NumPy when called, not when imported."""
     if not hasattr(np, "float"):  # removed in NumPy 1.24; F.resize_images uses it as a dtype
         resize = importlib.import_module("chainer.functions.array.resize_images")
         resize.compute_indices_and_weights = _with_numpy(  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Looks on while something runs: sensors, and whoever shows how far it has come."""
+"""Reads sensors and updates a progress display during a measurement."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from edgeddl.log import start_thread
 INTERVAL_SECONDS = 1.0
 
 
-class Watch:
-    """A context in which the sensors are read and `tick` is called every second."""
+class SensorMonitor:
+    """Reads the sensors and calls `tick` every second, within a `with` block."""
 
     def __init__(
         self, tick: Callable[[], None], read: Callable[[], Sensors] = read_sensors
@@ -23,9 +23,9 @@ class Watch:
         self._end = threading.Event()
         self._samples: list[Sensors] = []
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> SensorMonitor:
         self._samples.append(self._read())
-        self._thread = start_thread(self._look, "linpack watch")
+        self._thread = start_thread(self._sample, "linpack monitor")
         return self
 
     def __exit__(
@@ -38,7 +38,7 @@ class Watch:
         self._thread.join()
         self._samples.append(self._read())
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._end.wait(INTERVAL_SECONDS):
             self._samples.append(self._read())
             self._tick()
@@ -50,10 +50,10 @@ class Watch:
 
     @property
     def throttled(self) -> bool | None:
-        """Whether anything held the machine back meanwhile; None where that cannot be known."""
+        """Whether the machine was throttled within the block; None if unknown."""
         known = [sample.throttling for sample in self._samples if sample.throttling]
         if not known:
             return None
-        # Bits since boot catch what came and went between two looks.
+        # The bits since boot reveal throttling between two samples.
         came = known[-1].slowed_since_boot and known[-1].bits >> 16 != known[0].bits >> 16
         return came or any(one.slowed for one in known)

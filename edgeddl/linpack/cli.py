@@ -1,4 +1,4 @@
-"""python -m edgeddl linpack: its options, and the way through the stage."""
+"""python -m edgeddl linpack: options, and the steps of the measurement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgeddl.linpack.cluster import (
     read_hosts,
 )
 from edgeddl.linpack.figures import NodeFigures
-from edgeddl.linpack.hpcc import Start, check_installed, cluster_network, run_hpcc
+from edgeddl.linpack.hpcc import Launch, check_installed, cluster_network, run_hpcc
 from edgeddl.linpack.hpcc_input import plan_hpcc
 from edgeddl.linpack.hpcc_output import HpccResult
 from edgeddl.linpack.memory import available_bytes
@@ -35,16 +35,16 @@ from edgeddl.linpack.verdict import EXIT_SICK, HEALTHY, SICK, judge_link
 from edgeddl.log import logger
 
 DESCRIPTION = """\
-How fast this machine computes: solves a dense system of equations in double precision, compares
-the speed with the processor's peak and with published figures, and names the likely cause where
-it is slow. Takes a minute or so; let nothing else run meanwhile."""
+Measure how fast this machine computes. Solves a dense system of equations in double precision,
+compares the speed with the peak of the processor and with published results, and reports likely
+causes if it is slow. Takes about a minute; stop other programs first."""
 EXIT_CODES = """\
-exit code: 0 done; 2 it could not be run; 4 a machine is sick: too slow, or a wrong result
+exit code: 0 success; 2 LINPACK could not run; 4 a machine is sick (too slow, or a wrong result)
 
 examples:
-  python -m edgeddl linpack                                    nothing else is needed
-  python -m edgeddl linpack --engine hpl                       real HPL: sudo apt install hpcc
-  python -m edgeddl linpack --engine hpl --hosts pi-01,pi-02   each node alone, then together
+  edgeddl linpack                                    needs no other software
+  edgeddl linpack --engine hpl                       HPL; needs sudo apt install hpcc
+  edgeddl linpack --engine hpl --hosts pi-01,pi-02   each node alone, then all together
 """
 
 
@@ -52,59 +52,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXIT_CODES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--engine", choices=("numpy", "hpl"), default="numpy", help=(
-        "numpy: NumPy's LAPACK; hpl: Debian's hpcc, with STREAM and ping-pong (%(default)s)"
+        "numpy (LAPACK of NumPy) or hpl (hpcc of Debian, with STREAM and ping-pong) (default:"
+        " %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--size", type=int, metavar="N", help=(
-        "equations to solve (default: as many as --memory-fraction allows)"
+        "number of equations (default: as many as --memory-fraction allows)"
     ))  # fmt: skip
     parser.add_argument("--memory-fraction", type=float, default=0.25, metavar="X", help=(
-        "of the memory that is available, also by cgroup limits (%(default)s)"
+        "fraction of the available memory to use, within cgroup limits (default: %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--memory-mib", type=int, metavar="N", help=(
-        "available memory, where it is not detected"
+        "available memory in MiB, if it is not detected"
     ))  # fmt: skip
-    parser.add_argument("--threads", type=int, metavar="N", help="(default: as in training)")
+    parser.add_argument("--threads", type=int, metavar="N", help=(
+        "compute threads (default: cores of the host / its ranks, as in training)"
+    ))  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help=(
-        "numpy: solve so many systems; the best counts (%(default)s)"
+        "for --engine numpy: number of systems to solve; the fastest counts (default: %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--blas", choices=("auto", "openblas", "blis", "reference"),
-        default="auto", help="hpl: auto tries those that are installed (%(default)s)",
+        default="auto", help=(
+            "for --engine hpl: BLAS library; auto tries those that are installed (default:"
+            " %(default)s)"
+        ),
     )  # fmt: skip
     hosts = parser.add_mutually_exclusive_group()
     hosts.add_argument("--hosts", metavar="A,B", help=(
-        "run on each of these over ssh, then, with --engine hpl, on all together"
+        "run on each of these hosts over ssh, then, with --engine hpl, on all of them together"
     ))  # fmt: skip
     hosts.add_argument("--hostfile", type=Path, metavar="FILE", help=(
-        "the same for the hosts of Open MPI's hostfile, such as $VIRTUAL_ENV/etc/"
+        "like --hosts, with the hosts of an Open MPI hostfile, such as $VIRTUAL_ENV/etc/"
         "prte-default-hostfile"
     ))  # fmt: skip
     parser.add_argument("--network", metavar="CIDR", help=(
-        "over which hosts talk (default: as the environment's Open MPI is set up)"
+        "network between the hosts (default: that of the environment's Open MPI settings)"
     ))  # fmt: skip
     parser.add_argument("--output", type=Path, metavar="FILE", help=(
-        "also write the result here; it is always kept in the state folder, as linpack.json"
+        "also write the result to FILE; it is always saved as linpack.json in the state folder"
     ))  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit code says whether a machine is sick."""
+    """Measure, print and save; the exit code says whether a machine is sick."""
     _check(options)
     if options.hosts is None and options.hostfile is None:
         record = _measure(options)
         own: NodeRecord | None = record
-        content, text, word = record.to_json(), render_node(record), record.verdict.word
+        content, text, rating = record.to_json(), render_node(record), record.verdict.rating
     else:
         outcome = _measure_cluster(options)
         own = _find_own(outcome)
-        content, text, word = _with(own, outcome), render_cluster(outcome), outcome.verdict.word
-    # first of all: to write it may fail, after minutes of measuring
-    log.say(json.dumps(content, indent=1) if options.json else text)
+        content, text, rating = _with(own, outcome), render_cluster(outcome), outcome.verdict.rating
+    # Print before writing: writing may fail, after minutes of measuring.
+    log.print_text(json.dumps(content, indent=1) if options.json else text)
     if own:
         _write(record_path(), content)
     if options.output:
         _write(options.output, content)
-    return EXIT_SICK if word == SICK else 0
+    return EXIT_SICK if rating == SICK else 0
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -115,17 +121,17 @@ def _check(options: argparse.Namespace) -> None:
     if not 0 < options.memory_fraction <= 0.9:
         raise ConfigError(
             f"--memory-fraction must be above 0 and at most 0.9, not {options.memory_fraction:g}",
-            hint="what runs beside needs memory, too",
+            hint="other programs need memory, too",
         )
     if options.output:
         check_output_path("--output", options.output)
     if options.hosts is None and options.hostfile is None:
-        hint = "set EDGEDDL_STATE to a folder you may write to"
+        hint = "set EDGEDDL_STATE to a writable folder"
         check_output_path("the result in", record_path(), hint=hint)
 
 
 def _measure(options: argparse.Namespace) -> NodeRecord:
-    """This machine alone."""
+    """Measure this machine."""
     memory = options.memory_mib * 2**20 if options.memory_mib else available_bytes()
     threads = options.threads or machine.default_threads()
     engine = _run_numpy if options.engine == "numpy" else _run_hpl
@@ -142,9 +148,11 @@ def _run_hpl(options: argparse.Namespace, memory: float, threads: int) -> NodeFi
     check_installed()
     blas = choose_blas(options.blas, threads)
     plan = plan_hpcc(options.size or size_for_memory(memory), ranks=1)
-    logger.info("HPL: N = %s, and hpcc's other tests: some minutes", f"{plan.n:,}")
+    logger.info(
+        "running HPL with N = %s and the other tests of hpcc; this takes minutes", f"{plan.n:,}"
+    )
     share = measure_processor_share(blas, threads)
-    result, watch = run_hpcc(plan, Start(blas, threads), "hpcc")
+    result, monitor = run_hpcc(plan, Launch(blas, threads), "hpcc")
     return NodeFigures(
         engine="hpl",
         blas=blas.name,
@@ -156,14 +164,14 @@ def _run_hpl(options: argparse.Namespace, memory: float, threads: int) -> NodeFi
         residual=result.residual,
         passed=result.passed,
         processor_share=share,
-        throttled=watch.throttled,
-        hottest_celsius=watch.hottest_celsius,
+        throttled=monitor.throttled,
+        hottest_celsius=monitor.hottest_celsius,
         stream=result.stream,
     )
 
 
 def _measure_cluster(options: argparse.Namespace) -> ClusterOutcome:
-    """Each node alone; all together where each one could be measured."""
+    """Each node alone; then all together, if each one could be measured."""
     hosts = read_hosts(options.hosts, options.hostfile)
     nodes = measure_alone(hosts, _node_arguments(options))
     records = [node.record for node in nodes if node.record]
@@ -173,25 +181,25 @@ def _measure_cluster(options: argparse.Namespace) -> ClusterOutcome:
     blas = choose_blas(_common_blas(records), threads)
     network = options.network or cluster_network()
 
-    def start(hosts: Any) -> Start:
-        return Start(blas, threads, tuple(hosts), network)
+    def launch(hosts: Any) -> Launch:
+        return Launch(blas, threads, tuple(hosts), network)
 
-    joint = measure_together(nodes, start(hosts), options.size, options.memory_fraction)
-    return judge_cluster(nodes, joint, find_slow_hosts(hosts, start) if _is_slow(joint) else ())
+    joint = measure_together(nodes, launch(hosts), options.size, options.memory_fraction)
+    return judge_cluster(nodes, joint, find_slow_hosts(hosts, launch) if _is_slow(joint) else ())
 
 
 def _common_blas(records: list[NodeRecord]) -> str:
-    """What most nodes have found the best for themselves."""
+    """The BLAS that is the fastest on most nodes."""
     names = [record.figures.blas for record in records]
     return max(names, key=names.count)
 
 
 def _is_slow(joint: HpccResult) -> bool:
-    return joint.link is not None and judge_link(joint.link).word != HEALTHY
+    return joint.link is not None and judge_link(joint.link).rating != HEALTHY
 
 
 def _node_arguments(options: argparse.Namespace) -> list[str]:
-    """The options that hold for each node."""
+    """The options that are passed to each node."""
     names = ("engine", "size", "memory_fraction", "memory_mib", "threads", "repeats", "blas")
     given = [(name, getattr(options, name)) for name in names]
     pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given if value]
@@ -199,13 +207,13 @@ def _node_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def _find_own(outcome: ClusterOutcome) -> NodeRecord | None:
-    """This machine's, if it is one of the nodes."""
+    """The record of this machine, if it is one of the nodes."""
     records = (node.record for node in outcome.nodes if node.record)
     return next((record for record in records if record.host == socket.gethostname()), None)
 
 
 def _with(own: NodeRecord | None, outcome: ClusterOutcome) -> dict[str, Any]:
-    """The cluster's result beside this machine's own."""
+    """The record of this machine with the result of the cluster added."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     beside = own.to_json() if own else {"format": FORMAT, "time": now}
     return beside | {"cluster": outcome.to_json()}
@@ -216,4 +224,4 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         write_json(path, content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-    logger.info("result kept in %s", path)
+    logger.info("result saved to %s", path)
