@@ -20,6 +20,7 @@ VARIABLE = "OMPI_EDGEDDL_HEARTBEAT"
 INTERVAL_SECONDS = 2.0
 
 STARTING, RUNNING, COMPLETE, FAILED, ENDED = "starting", "running", "complete", "failed", "ended"
+DIED = "died"  # sent by the rank's sentinel (edgeddl/oom_sentinel.py)
 
 
 class Heartbeat:
@@ -46,8 +47,13 @@ class Heartbeat:
             time.sleep(INTERVAL_SECONDS)
             self._beat()
 
+    def line(self, phase: str) -> str:
+        """A heartbeat; empty if nothing reads it."""
+        if not self._wanted:
+            return ""
+        words = (launched_rank(), launched_size(), socket.gethostname(), phase)
+        return f"\x1eedgeddl {' '.join(map(str, words))} {self._timeout_seconds:g}\n"
+
     def _beat(self) -> None:
-        words = (launched_rank(), launched_size(), socket.gethostname(), self._phase)
-        line = f"\x1eedgeddl {' '.join(map(str, words))} {self._timeout_seconds:g}\n"
         with suppress(OSError):  # stderr is closed
-            os.write(2, line.encode())
+            os.write(2, self.line(self._phase).encode())

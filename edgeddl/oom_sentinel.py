@@ -1,10 +1,10 @@
-"""Reports that a rank was killed for lack of memory, which neither the rank nor mpirun can.
+"""Reports that a rank has died, and whether it was killed for lack of memory.
 
 The kernel's OOM killer sends SIGKILL, and mpirun reports only "signal 9". Each rank therefore
 starts a sentinel, a shell that uses less than 1 MB. The sentinel reads from a pipe to which the
-rank writes only when it exits normally. If the pipe closes without that, the rank is dead, and the
-sentinel checks whether the kernel has counted an OOM kill since the start. Its message goes to the
-rank's stderr, which Open MPI forwards from any host.
+rank writes only when it exits normally. If the pipe closes without that, the rank is dead. The
+sentinel then sends a last heartbeat for it, and checks whether the kernel has counted an OOM kill
+since the start. Both go to the rank's stderr, which Open MPI forwards from any host.
 
 The sentinel stays in the rank's process group. When mpirun ends a job, it signals whole groups. The
 sentinels of ranks that end because another rank died are therefore ended too and print nothing.
@@ -26,6 +26,7 @@ COUNTER = "/proc/vmstat"  # also counts kills by cgroup limits
 BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
 SCRIPT = """
 if read -r word; then exit; fi
+printf '%s' "$4" >&2
 while read -r name count; do
     if [ "$name" = oom_kill ] && [ "$count" -gt "$1" ]; then printf '%s\\n' "$2" >&2; fi
 done < "$3"
@@ -34,8 +35,11 @@ done < "$3"
 _pipe: int | None = None  # to the sentinel of this process
 
 
-def watch(message: str, counter: Path = Path(COUNTER)) -> None:
-    """Print `message` if this process is killed for lack of memory before `dismiss`."""
+def watch(message: str, last_heartbeat: str = "", counter: Path = Path(COUNTER)) -> None:
+    """If this process dies before `dismiss`, write its last heartbeat.
+
+    If the kernel has killed a process for lack of memory by then, also print `message`.
+    """
     global _pipe
     kills = read_kills(counter)
     if kills is None:  # the kernel does not count OOM kills
@@ -43,9 +47,10 @@ def watch(message: str, counter: Path = Path(COUNTER)) -> None:
     read_end, write_end = os.pipe()
     # The shell inherits the mask, so the signals are blocked from its start.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+    arguments = (str(kills), message, str(counter), last_heartbeat)
     with contextlib.suppress(OSError):  # without a shell there is no sentinel
         subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, "edgeddl-oom-sentinel", str(kills), message, str(counter)],
+            ["/bin/sh", "-c", SCRIPT, "edgeddl-oom-sentinel", *arguments],
             stdin=read_end,
             stdout=subprocess.DEVNULL,
             env={},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgeddl import log, machine, oom_sentinel
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
-from edgeddl.heartbeat import COMPLETE, ENDED, FAILED, RUNNING, STARTING, Heartbeat
+from edgeddl.heartbeat import COMPLETE, DIED, ENDED, FAILED, RUNNING, STARTING, Heartbeat
 from edgeddl.options import build_parser, read_given_options
 from edgeddl.training.stop import StopRequest
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine.limit_threads(threads)
     heartbeat = Heartbeat(config.stall_timeout_seconds)
     heartbeat.enter(STARTING)
-    oom_sentinel.watch(_describe_oom_kill(config))
+    oom_sentinel.watch(_describe_oom_kill(config), heartbeat.line(DIED))
     try:
         return _run(config, given, threads, heartbeat)
     finally:

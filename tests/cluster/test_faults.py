@@ -78,10 +78,14 @@ def test_a_daemon_that_dies_is_no_success(
 def test_a_killed_rank_is_the_one_that_is_named(
     three_nodes: Emulator, training: subprocess.Popen[str], rank: int
 ) -> None:
-    """Its neighbours lose their connections at the same time, and must not be blamed for it."""
-    three_nodes.on(rank + 1, "pkill", "-KILL", "-o", "-f", "python -m edgeddl.train")
+    """Open MPI may abort its neighbours first, which lose their connections to it."""
+    node = three_nodes.node(rank + 1)
+    three_nodes.on(rank + 1, "pkill", "-KILL", "-n", "-f", "python -m edgeddl.train")
     said, _ = training.communicate(timeout=LONGEST_SECONDS)
-    said = said.partition("run  ")[2]  # after the banner
-    assert training.returncode == 128 + signal.SIGKILL, said
-    named = set(re.findall(r"rank (\d+)\D+exited on signal 9", said))
-    assert named == {str(rank)} and "error: " not in said, said
+    assert training.returncode in (3, 128 + signal.SIGKILL), said
+    last = said.splitlines()[-1]
+    by_edgeddl = f"error: rank {rank} on {node} was killed or crashed"
+    by_open_mpi = rf"process rank {rank} with PID \d+ on node {node} exited on\s+signal 9"
+    assert by_edgeddl in last or re.search(by_open_mpi, said), said
+    if "Socket closed" in said:
+        assert by_edgeddl in last, said

@@ -14,7 +14,7 @@ RANK = """
 import sys
 from pathlib import Path
 from edgeddl import oom_sentinel
-oom_sentinel.watch("out of memory", Path(sys.argv[1]))
+oom_sentinel.watch("out of memory", "died\\n", Path(sys.argv[1]))
 print("ready", flush=True)
 if sys.stdin.readline() == "end\\n":
     oom_sentinel.dismiss()
@@ -47,11 +47,11 @@ def end_rank(counter: Path, kills: int, how: signal.Signals | None, *, group: bo
 
 
 def test_an_oom_kill_is_reported(counter: Path) -> None:
-    assert end_rank(counter, 4, signal.SIGKILL) == "out of memory\n"
+    assert end_rank(counter, 4, signal.SIGKILL) == "died\nout of memory\n"
 
 
 def test_another_kill_is_not_reported(counter: Path) -> None:
-    assert end_rank(counter, 3, signal.SIGKILL) == ""
+    assert end_rank(counter, 3, signal.SIGKILL) == "died\n"
 
 
 def test_a_normal_exit_is_not_reported(counter: Path) -> None:
@@ -80,4 +80,4 @@ def test_ctrl_c_does_not_end_the_sentinel(counter: Path) -> None:
     os.killpg(rank.pid, signal.SIGINT)
     counter.write_text("oom_kill 4\n")
     rank.kill()
-    assert rank.communicate(timeout=20)[1] == "out of memory\n"
+    assert rank.communicate(timeout=20)[1] == "died\nout of memory\n"
