@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgeddl.errors import ConfigError
+from edgeddl.registry import ALGORITHMS, EXCHANGES, POLICIES
 
 MODEL_AND_DATA = "model and data"
 OPTIMIZATION = "optimization"
@@ -193,6 +194,13 @@ def _balance(text: str) -> str | tuple[float, ...]:
         raise ValueError("expected even, auto, or a number above 0 for each rank") from None
 
 
+def _policy(name: str) -> str:
+    """A registered policy, or the place of the user's own, which is imported later."""
+    if name not in POLICIES and ":" not in name:
+        raise ValueError(f"expected {', '.join(POLICIES)}, or package.module:Policy")
+    return name
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what a training run does."""
@@ -307,26 +315,28 @@ class TrainConfig:
         "bucketed",
         COMMUNICATION,
         "bucketed: flat buckets, summed during backward; naive: one all-reduce per parameter",
-        choices=("bucketed", "naive"),
+        choices=tuple(EXCHANGES),
     )
     allreduce: str = _option(
         "auto",
         COMMUNICATION,
         "ring: pipelined, over sockets; mpi: Open MPI's own, waited for asleep; stock: Open MPI's"
         " own, which spins; auto: by size of bucket and measured links",
-        choices=("auto", "ring", "mpi", "stock"),
+        choices=("auto", *ALGORITHMS),
     )
     bucket_mib: float | None = _option(
         None,
         COMMUNICATION,
-        "size of a gradient bucket in MiB (default: 4, and 32 with powersgd, which sends little)",
+        "size of a gradient bucket in MiB (default: 4; 32 with powersgd, which sends little)",
         **_POSITIVE,
     )
     compression: str = _option(
         "none",
         COMMUNICATION,
-        "what travels: float32 (none), half precision (fp16) or low-rank factors (powersgd)",
-        choices=("none", "fp16", "powersgd"),
+        "what travels: float32 (none), half precision (fp16), low-rank factors (powersgd), or"
+        " package.module:Policy of your own",
+        type=_policy,
+        metavar="|".join([*POLICIES, "package.module:Policy"]),
     )
     compression_rank: int = _option(
         4, COMMUNICATION, "powersgd: columns of the factors; more is closer and larger", **_COUNT
@@ -436,30 +446,11 @@ class TrainConfig:
             raise ConfigError(f"--momentum: expected below 1, got {self.momentum}")
         if self.nesterov and self.momentum == 0:
             raise ConfigError("--nesterov needs a --momentum above 0")
-        if self.local_steps > 1 and self.compression != "none":
-            raise ConfigError(
-                f"--local-steps {self.local_steps} sends parameters, which"
-                f" --compression {self.compression} would spoil: it compresses gradients",
-                hint="leave one of them out",
-            )
-        if self.compression == "fp16" and self.allreduce not in ("auto", "ring"):
-            raise ConfigError(
-                f"--compression fp16 goes round the ring: Open MPI (--allreduce {self.allreduce})"
-                " cannot add it",
-                hint="leave --allreduce out",
-            )
         if self.stall_timeout_seconds < self.stall_warning_seconds:
             raise ConfigError(
                 f"--stall-timeout-seconds ({self.stall_timeout_seconds:g}) is below"
                 f" --stall-warning-seconds ({self.stall_warning_seconds:g})"
             )
-
-    @property
-    def bucket_bytes(self) -> int:
-        # PowerSGD with 32 instead of 4: 0.24 s a step instead of 0.27, as a bucket takes two
-        # all-reduces however small they are (ResNet-18, ImageNet stem, four emulated boards).
-        default = 32 if self.compression == "powersgd" else 4
-        return int((self.bucket_mib or default) * 2**20)
 
     def to_json(self) -> dict[str, Any]:
         """All options as JSON values."""

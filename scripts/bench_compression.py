@@ -2,10 +2,10 @@
 
     OPENBLAS_NUM_THREADS=1 python scripts/bench_compression.py [--json FILE]
 
-Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
-nowhere: what is left is what the communication thread converts and multiplies. Adding up is part of
-the all-reduce, whatever travels, and PowerSGD's last product part of the update. A compression pays
-on links slower than the break-even.
+Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks whose messages are not
+sent. What is left is the time in which the communication thread converts and multiplies. Additions
+are part of the all-reduce with every policy, and PowerSGD's last product is part of the update. A
+compression pays off on links slower than the break-even.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import BucketPlan, plan_buckets
 from edgeddl.comm.communicator import optimal_bytes
-from edgeddl.comm.compression import COMPRESSIONS
-from edgeddl.comm.powersgd import PowerSGD
+from edgeddl.comm.make_exchange import bucket_bytes
+from edgeddl.comm.policies import find_policy
 from edgeddl.config import TrainConfig
 from edgeddl.models import build_model
 from edgeddl.table import render_table
@@ -46,22 +46,21 @@ class NowhereCommunicator:
 
 def plan_resnet18() -> BucketPlan:
     specs = observe_parameters(build_model("resnet18", classes=10), (3, 32, 32), 10)
-    return plan_buckets(specs, TrainConfig().bucket_bytes)
+    return plan_buckets(specs, bucket_bytes(TrainConfig()))
 
 
 def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
     """Best of a few steps, in seconds."""
     arena, communicator = Arena(plan), NowhereCommunicator(size)
-    bucket_sum = COMPRESSIONS[compression](plan, TrainConfig().compression_rank)
-    if isinstance(bucket_sum, PowerSGD):
-        bucket_sum.leave_products()
+    policy = find_policy(compression)(plan, TrainConfig().compression_rank)
+    policy.leave_factored()
     gradients = np.random.default_rng(0).normal(scale=1e-3, size=plan.length).astype(np.float32)
     seconds = []
     for _ in range(REPETITIONS):
         arena.gradients[...] = gradients
         started = time.perf_counter()
         sent_bytes = sum(
-            bucket_sum(communicator, bucket, arena.flat_gradient(bucket))  # type: ignore[arg-type]
+            policy.sum(communicator, bucket, arena.flat_gradient(bucket))  # type: ignore[arg-type]
             for bucket in plan.buckets
         )
         seconds.append(time.perf_counter() - started)

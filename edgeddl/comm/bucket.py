@@ -75,6 +75,7 @@ class BucketPlan:
     length: int
     buckets: tuple[Bucket, ...]
     frozen: tuple[Slot, ...] = ()
+    bucket_bytes: int = 0  # aimed at
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -111,7 +112,7 @@ def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPla
     buckets = tuple(
         Bucket(tuple(group), group[0].start, _align(group[-1].stop)) for group in groups
     )
-    return BucketPlan(length, buckets, tuple(frozen))
+    return BucketPlan(length, buckets, tuple(frozen), bucket_bytes)
 
 
 def _place(specs: Sequence[ParameterSpec], position: int) -> tuple[list[Slot], int]:

@@ -11,9 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-# ring: comm.ring; mpi: MPI's own choice, waited for asleep; stock: MPI's own, which spins.
-ALGORITHMS = ("ring", "mpi", "stock")
-# By the bytes of an array: which of them sums it.
+# By the bytes of an array: the name of the algorithm (registry.ALGORITHMS) that sums it.
 Choice = Callable[[int], str]
 
 
@@ -65,7 +63,7 @@ class Communicator(Protocol):
     def choose(self, choice: Choice) -> None:
         """From here on, sum arrays as this says; the same on every rank."""
 
-    def lanes(self, count: int) -> list[Communicator]:
+    def channels(self, count: int) -> list[Communicator]:
         """The same ranks several times, for as many threads that call collectives: collective.
 
         The order in which calls are made matters within a lane, not between lanes.

@@ -41,7 +41,7 @@ class SingleCommunicator:
     def choose(self, choice: Choice) -> None:
         pass
 
-    def lanes(self, count: int) -> list[Communicator]:
+    def channels(self, count: int) -> list[Communicator]:
         return [self] * count
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -123,7 +123,7 @@ class ThreadGroup:
         self.slots: list[Any] = [None] * size
         pairs = itertools.product(range(size), repeat=2)  # source, destination
         self.mailboxes = {pair: Mailbox() for pair in pairs}
-        self.lanes: list[ThreadGroup] = []  # these end with this one
+        self.channels: list[ThreadGroup] = []  # these end with this one
         self._lock = threading.Lock()
         self._rings: list[Ring] = []  # made when they are first used
         self.progress = [(0, time.monotonic())] * size
@@ -136,8 +136,8 @@ class ThreadGroup:
         with self._lock:
             for ring in self._rings:
                 ring.break_off()
-        for lane in self.lanes:
-            lane.abort(rank)
+        for channel in self.channels:
+            channel.abort(rank)
 
     def ring(self, rank: int) -> Ring:
         with self._lock:
@@ -151,7 +151,7 @@ class ThreadGroup:
             return self._rings[rank]
 
     def close(self) -> None:
-        for group in (self, *self.lanes):
+        for group in (self, *self.channels):
             for ring in group._rings:
                 ring.close()
 
@@ -176,16 +176,16 @@ class ThreadCommunicator:
     def choose(self, choice: Choice) -> None:
         self._choice = choice
 
-    def lanes(self, count: int) -> list[Communicator]:
+    def channels(self, count: int) -> list[Communicator]:
         made: list[ThreadGroup] = []
         if self.rank == 0:
             made = [ThreadGroup(self.size) for _ in range(count)]
-            self._group.lanes += made
+            self._group.channels += made
         groups = self.allgather(made)[0]
-        lanes = [ThreadCommunicator(group, self.rank) for group in groups]
-        for lane in lanes:
-            lane.choose(self._choice)
-        return list(lanes)
+        channels = [ThreadCommunicator(group, self.rank) for group in groups]
+        for channel in channels:
+            channel.choose(self._choice)
+        return list(channels)
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         if (algorithm or self._choice(array.nbytes)) == "ring":

@@ -59,11 +59,11 @@ class MPICommunicator:
     def choose(self, choice: Choice) -> None:
         self._choice = choice
 
-    def lanes(self, count: int) -> list[Communicator]:
-        lanes = [copy.copy(self) for _ in range(count)]
-        for lane in lanes:
-            lane._make_ways()
-        return list(lanes)
+    def channels(self, count: int) -> list[Communicator]:
+        channels = [copy.copy(self) for _ in range(count)]
+        for channel in channels:
+            channel._make_ways()
+        return list(channels)
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         algorithm = algorithm or self._choice(array.nbytes)

@@ -36,7 +36,7 @@ class Watchdog:
         self._timeout_seconds = timeout_seconds
         self._interval = min(warning_seconds / 4, LONGEST_INTERVAL_SECONDS)
         self._begun = 0
-        self._waits: dict[int, _Wait] = {}  # by thread: each lane of the ranks has one
+        self._waits: dict[int, _Wait] = {}  # by thread: each channel of the ranks has one
         self._lock = threading.Lock()
         self._warned = False
         self._timeout: CollectiveTimeout | None = None
@@ -142,9 +142,12 @@ class WatchedCommunicator:
     def choose(self, choice: Choice) -> None:
         self._inner.choose(choice)
 
-    def lanes(self, count: int) -> list[Communicator]:
-        with self._watchdog.collective("making of lanes"):
-            return [WatchedCommunicator(lane, self._watchdog) for lane in self._inner.lanes(count)]
+    def channels(self, count: int) -> list[Communicator]:
+        with self._watchdog.collective("creation of channels"):
+            return [
+                WatchedCommunicator(channel, self._watchdog)
+                for channel in self._inner.channels(count)
+            ]
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         with self._watchdog.collective("all-reduce"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from edgeddl.models.freezing import is_frozen
 from edgeddl.models.macs import count_macs
 from edgeddl.models.resnet9 import ResNet9
 from edgeddl.models.resnet18 import ResNet18
+from edgeddl.registry import load
 
 __all__ = ["MODELS", "build_model", "count_macs", "find_model", "is_frozen"]
 
@@ -40,7 +40,7 @@ def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int 
 def find_model(name: str) -> Callable[..., Any]:
     """What builds the model of this name; a ConfigError if there is none."""
     if ":" in name:
-        return _find_own(name)
+        return load("model", name)
     if name not in MODELS:
         close = difflib.get_close_matches(name, MODELS, n=1)
         hint = f"did you mean {close[0]}?" if close else 'your own: "package.module:callable"'
@@ -58,23 +58,3 @@ def _build_own(name: str, make: Callable[..., Any], classes: int) -> Any:
     if not isinstance(model, chainer.Link):
         raise ConfigError(f"model {name}: gave {type(model).__name__}, not a chainer.Chain")
     return model
-
-
-def _find_own(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), attribute]):
-        raise ConfigError(f'model must be "package.module:callable", not {name!r}')
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        own = module_name == error.name or module_name.startswith(f"{error.name}.")
-        wanted = "" if own else f", which {module_name} imports"
-        hint = "run from the folder that holds it, or set PYTHONPATH" if own else "install it"
-        raise ConfigError(
-            f"model {name}: there is no module {error.name!r}{wanted}", hint=hint
-        ) from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        problem = "is not callable" if hasattr(module, attribute) else "does not exist"
-        raise ConfigError(f"model {name}: {attribute!r} in module {module_name} {problem}")
-    return found

@@ -11,9 +11,7 @@ from edgeddl.comm.agreement import describe_ranks
 from edgeddl.table import counted, render_facts
 from edgeddl.training.forecast import Forecast
 from edgeddl.training.memory import MIB
-from edgeddl.training.startup import PreparedRun
-
-WIRE = {"none": "float32", "fp16": "half precision", "powersgd": "PowerSGD of rank {rank}"}
+from edgeddl.training.prepared_run import PreparedRun
 
 
 def render_banner(
@@ -98,19 +96,7 @@ def _learning_rate(run: PreparedRun) -> str:
 
 
 def _communication(run: PreparedRun) -> str:
-    plan, config = run.arena.plan, run.config
-    if run.communicator.size == 1:
-        return "none: one rank"
-    if config.local_steps > 1:
-        every = f"every {config.local_steps} steps and at the end of an epoch"
-        return f"parameters and momentum {every}, float32 on the wire"
-    if config.communicator == "naive":
-        kind = f"naive, {counted(len(plan.slots), 'blocking all-reduce')}"
-    else:
-        buckets = counted(len(plan.buckets), "bucket")
-        kind = f"bucketed, {buckets} of about {config.bucket_bytes / 2**20:g} MiB"
-    wire = WIRE[config.compression].format(rank=config.compression_rank)
-    return f"{kind}, {wire} on the wire"
+    return "none: one rank" if run.communicator.size == 1 else run.exchange.description
 
 
 def _memory(run: PreparedRun) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
-from edgeddl.comm.bucket import ITEM_BYTES
 from edgeddl.comm.communicator import Choice
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import Always, RingFrom, choose_ring_from, measure_link
 from edgeddl.training.balance import LEAST_GAIN_AT_FIRST, rebalanced
-from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
+from edgeddl.training.prepared_run import PreparedRun
+from edgeddl.training.startup import IMAGE_SHAPE
 from edgeddl.training.statistics import RunningStatistics
 
 # Enough for kernels to run at their speed, and over in a second or two on a board.
@@ -62,7 +62,7 @@ def choose_allreduce(run: PreparedRun) -> Choice:
 
 
 def _ring_from(run: PreparedRun) -> RingFrom:
-    if run.config.compression == "fp16":  # which only the ring can add
+    if run.exchange.policy.needs_ring:
         return RingFrom(0)
     if run.state.ring_from_bytes is None:
         run.state.ring_from_bytes = choose_ring_from(run.communicator).size_bytes
@@ -95,7 +95,7 @@ def make_forecast(
         str(allreduce),
         allreduce_seconds=_allreduce_seconds(run, link),
         compute_seconds=max(_step_seconds(run, image_seconds)),
-        hidden_part=BACKWARD_PART if _overlaps(run) else 0.0,
+        hidden_part=BACKWARD_PART if run.exchange.overlaps_backward else 0.0,
     )
 
 
@@ -113,27 +113,16 @@ def remaining_seconds(
     return left * step + evaluations * test_steps * compute * (1 - BACKWARD_PART)
 
 
-def _overlaps(run: PreparedRun) -> bool:
-    """Whether gradients travel while others are computed."""
-    return run.config.communicator == "bucketed" and run.config.local_steps == 1
-
-
 def _step_seconds(run: PreparedRun, image_seconds: list[float]) -> list[float]:
     """Of a step's computing, by rank."""
     return [share * each for share, each in zip(run.state.shares, image_seconds, strict=True)]
 
 
 def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
-    """Of a step, one all-reduce after the other."""
-    ranks, config = run.communicator.size, run.config
-    if config.local_steps > 1:  # parameters and momentum, once a round
-        trained_bytes = run.arena.plan.trained_length * ITEM_BYTES
-        return 2 * link.allreduce_seconds(trained_bytes, ranks) / config.local_steps
-    buckets = run.arena.plan.buckets
-    if config.communicator == "naive":
-        buckets = run.arena.plan.single_slots
-    payloads = [size for bucket in buckets for size in run.bucket_sum.payloads(bucket)]
-    return sum(link.allreduce_seconds(size, ranks) for size in payloads)
+    """The mean over steps, if all-reduces follow one another."""
+    exchange, ranks = run.exchange, run.communicator.size
+    seconds = sum(link.allreduce_seconds(size, ranks) for size in exchange.payloads())
+    return seconds / exchange.round_steps
 
 
 def _image_seconds(run: PreparedRun) -> float:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from edgeddl import machine
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.agreement import describe_ranks
-from edgeddl.comm.arena import Arena
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import GradientExchange
 from edgeddl.config import TrainConfig
 from edgeddl.errors import MemoryShortage
 from edgeddl.hardware import allowed_bytes
@@ -59,10 +58,8 @@ class MemoryPrediction:
 
 def check_memory(
     config: TrainConfig,
-    communicator: Communicator,
     model: chainer.Chain,
-    arena: Arena,
-    bucket_sum: BucketSum,
+    exchange: GradientExchange,
     *,
     image_shape: tuple[int, ...],
     train_images: int,
@@ -71,13 +68,14 @@ def check_memory(
 
     Empty if ranks are threads of one process, whose memory cannot be told apart.
     """
+    communicator = exchange.communicator
     if communicator.medium == "threads":
         return []
     batch = _largest_micro_batch(config, communicator, train_images)
     with without_trace(model):
-        passes = BlankPasses(model, arena, image_shape)
+        passes = BlankPasses(model, exchange.arena, image_shape)
         image_bytes = 4 * math.prod(image_shape)
-        peak_bytes = _peak_by_batch(config, communicator, arena, bucket_sum, passes, image_bytes)
+        peak_bytes = _peak_by_batch(config, exchange, passes, image_bytes)
         own = MemoryPrediction(machine.resident_memory_bytes(), peak_bytes(batch))
         peers = communicator.hosts.count(communicator.host)
         communicator.allgather(None)  # what is left is read when every rank holds what it holds
@@ -107,22 +105,14 @@ def _largest_micro_batch(config: TrainConfig, communicator: Communicator, images
 
 
 def _peak_by_batch(
-    config: TrainConfig,
-    communicator: Communicator,
-    arena: Arena,
-    bucket_sum: BucketSum,
-    passes: BlankPasses,
-    image_bytes: int,
+    config: TrainConfig, exchange: GradientExchange, passes: BlankPasses, image_bytes: int
 ) -> Callable[[int], int]:
     """This rank's peak memory for any micro-batch."""
     evaluation = pass_bytes(passes.evaluate, EVALUATION_BATCH)
-    parameters = arena.parameters.nbytes
+    parameters = exchange.arena.parameters.nbytes
     constant = machine.used_memory_bytes()
-    if communicator.size > 1:
-        # what all-reduces receive into, and compressed gradients or the parameters to be averaged
-        payloads = [size for bucket in arena.plan.buckets for size in bucket_sum.payloads(bucket)]
-        constant += parameters + (sum(payloads) if config.compression != "none" else 0)
-        constant += parameters if config.local_steps > 1 else 0
+    if exchange.communicator.size > 1:
+        constant += parameters + exchange.buffer_bytes()  # the first: receive buffers
 
     def peak_bytes(batch: int) -> int:
         share = max(config.batch_size * config.accumulation, batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgeddl import kernels, machine
@@ -13,15 +12,14 @@ from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import COMPRESSIONS, BucketSum, OwnGradients
+from edgeddl.comm.make_exchange import bucket_bytes, check_exchange_options, make_exchange
 from edgeddl.comm.parameter_agreement import check_parameters
-from edgeddl.comm.powersgd import PowerSGD
-from edgeddl.config import TrainConfig, data_folder
+from edgeddl.comm.policies import find_policy
+from edgeddl.config import TrainConfig, data_folder, kernel_choice
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import CheckpointError, ConfigError
-from edgeddl.kernels.matrices import Products
 from edgeddl.log import logger
-from edgeddl.models import build_model, find_model
+from edgeddl.models import MODELS, build_model, find_model
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import (
@@ -30,10 +28,14 @@ from edgeddl.training.checkpoint import (
     CheckpointStore,
     read_checkpoint,
 )
-from edgeddl.training.compression_state import CompressionState
-from edgeddl.training.local_steps import steps_to_round_end
-from edgeddl.training.memory import MemoryPrediction, check_memory
-from edgeddl.training.parameters import move_parameters, observe_parameters, plan_segments
+from edgeddl.training.memory import check_memory
+from edgeddl.training.parameters import (
+    move_parameters,
+    named_parameters,
+    observe_parameters,
+    plan_segments,
+)
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.resume import check_unchanged
 from edgeddl.training.run_folder import (
     RUNS_FOLDER,
@@ -51,53 +53,6 @@ from edgeddl.training.statistics import RunningStatistics
 IMAGE_SHAPE = (3, 32, 32)
 
 
-@dataclass(frozen=True)
-class PreparedRun:
-    """Everything a run consists of before its first step. Only rank 0 has a folder."""
-
-    config: TrainConfig
-    communicator: Communicator
-    dataset: Dataset
-    model: chainer.Chain
-    arena: Arena
-    bucket_sum: BucketSum
-    optimizer: MomentumSGD
-    schedule: Schedule
-    peak_learning_rate: float
-    snapshots: Snapshots
-    folder: RunFolder | None
-    state: RunState
-    memory: list[MemoryPrediction]  # by rank; empty if ranks are threads
-
-    @property
-    def epoch_images(self) -> int:
-        return len(self.dataset.train)
-
-    @property
-    def global_batch(self) -> int:
-        return sum(self.state.shares)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-self.epoch_images // self.global_batch)
-
-    @property
-    def total_steps(self) -> int:
-        """Where the count of steps will stand at the end, from where it stands now."""
-        this_epoch = -(-(self.epoch_images - self.state.first_image) // self.global_batch)
-        later = max(self.config.epochs - self.state.epoch - 1, 0) * self.steps_per_epoch
-        left = this_epoch + later if self.state.epoch < self.config.epochs else 0
-        if self.config.max_steps is not None:
-            wanted = steps_to_round_end(
-                max(self.config.max_steps - self.state.step, 0),
-                this_epoch=this_epoch,
-                steps_per_epoch=self.steps_per_epoch,
-                local_steps=self.config.local_steps,
-            )
-            left = min(left, wanted)
-        return self.state.step + left
-
-
 def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     """Collective: load, build, agree, and continue the run where it was left.
 
@@ -111,33 +66,28 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     )
     _check_agreement(config, communicator, dataset)
     check_parameters(communicator, specs)
-    arena = Arena(plan_buckets(specs, config.bucket_bytes))
+    arena = Arena(plan_buckets(specs, bucket_bytes(config)))
     move_parameters(model, arena)
     _share_start(communicator, model, arena)
-    bucket_sum = _make_bucket_sum(config, arena)
+    exchange = make_exchange(
+        config,
+        communicator,
+        arena,
+        named_parameters(model),
+        overlap_forward=_calls_read_barrier(config.model),
+    )
     optimizer = MomentumSGD(
         arena.parameters,
         arena.gradients,
         plan_segments(arena, config.weight_decay),
         momentum=config.momentum,
         nesterov=config.nesterov,
-        products=_products(config, communicator, bucket_sum),
+        factored=exchange.factored_gradients(),
     )
-    compression = (
-        CompressionState(communicator, bucket_sum) if isinstance(bucket_sum, PowerSGD) else None
-    )
-    snapshots = Snapshots(
-        config, communicator, model, arena, optimizer, compression, dataset.fingerprint
-    )
-    # before a folder is made: a refused run leaves nothing behind
+    snapshots = Snapshots(config, model, exchange, optimizer, dataset.fingerprint)
+    # before a folder is created, so that a refused run leaves nothing behind
     memory = check_memory(
-        config,
-        communicator,
-        model,
-        arena,
-        bucket_sum,
-        image_shape=IMAGE_SHAPE,
-        train_images=len(dataset.train),
+        config, model, exchange, image_shape=IMAGE_SHAPE, train_images=len(dataset.train)
     )
     folder, checkpoint, initial = together(
         communicator, lambda: _open_folder(config, communicator, snapshots)
@@ -153,7 +103,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         dataset=dataset,
         model=model,
         arena=arena,
-        bucket_sum=bucket_sum,
+        exchange=exchange,
         optimizer=optimizer,
         schedule=schedule,
         peak_learning_rate=peak,
@@ -169,6 +119,7 @@ def _load(
 ) -> tuple[Dataset, chainer.Chain, list[ParameterSpec], Schedule]:
     """What may fail on one rank alone: a missing file, an unknown model."""
     # The cheap checks first: reading the data takes seconds, and it may not be there yet.
+    check_exchange_options(config)
     check_balance(config.balance, ranks)
     find_model(config.model)
     schedule = _plan_schedule(config, peak)
@@ -203,10 +154,9 @@ def _check_agreement(config: TrainConfig, communicator: Communicator, dataset: D
     facts |= {f"option {name}": str(value) for name, value in config.shared_options().items()}
     facts["data (fingerprint)"] = dataset.fingerprint
     facts["kernels"] = f"{kernels.chosen()} for {platform.machine()}"
-    # Kernels of another build round otherwise. Each rank computes the update by itself, from the
-    # same gradients: parameters come apart by rounding alone. By PowerSGD each computes gradients,
-    # too, without columns below a limit: a last bit may decide over a whole column.
-    may_differ = () if config.compression == "powersgd" else ("kernels",)
+    # Kernels of another build round differently. Each rank computes its update from the same
+    # gradients, so parameters drift apart by rounding only.
+    may_differ = () if find_policy(config.compression).needs_identical_kernels else ("kernels",)
     check_agreement(communicator, facts, may_differ)
 
 
@@ -219,18 +169,13 @@ def _share_start(communicator: Communicator, model: chainer.Chain, arena: Arena)
     statistics.set_flat(values)
 
 
-def _make_bucket_sum(config: TrainConfig, arena: Arena) -> BucketSum:
-    if config.local_steps > 1:
-        return OwnGradients()
-    return COMPRESSIONS[config.compression](arena.plan, config.compression_rank)
+def _calls_read_barrier(model: str) -> bool:
+    """Whether every function of this model calls the read barrier.
 
-
-def _products(
-    config: TrainConfig, communicator: Communicator, bucket_sum: BucketSum
-) -> list[Products]:
-    """Those that the optimizer computes for itself: of buckets, which a naive reducer has not."""
-    sums_buckets = communicator.size > 1 and config.communicator == "bucketed"
-    return bucket_sum.leave_products() if isinstance(bucket_sum, PowerSGD) and sums_buckets else []
+    edgeddl's models use only edgeddl's functions, which do. Other models may read parameters
+    directly, and so may Chainer's functions.
+    """
+    return model in MODELS and kernel_choice() != "chainer"
 
 
 def _open_folder(

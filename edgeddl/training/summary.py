@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from edgeddl import kernels, machine
+from edgeddl import kernels, log, machine
+from edgeddl.atomic_file import write_json
 from edgeddl.comm.communicator import Communicator
 from edgeddl.config import TrainConfig
+from edgeddl.log import logger
 from edgeddl.table import counted, render_facts, render_table
 from edgeddl.training.clock import Stopwatch
+from edgeddl.training.run_folder import RunFolder
 from edgeddl.training.state import RunState
 
 
 def rank_summary(
     communicator: Communicator,
     stopwatch: Stopwatch,
+    *,
     threads: int,
     bytes_sent: int,
-    *,
     batch_share: int,
 ) -> dict[str, Any]:
-    """What one rank has to say of itself."""
+    """The figures of one rank."""
     return {
         "rank": communicator.rank,
         "host": communicator.host,
@@ -73,6 +77,28 @@ def summarise(
         "history": state.history,
         "step_losses": state.step_losses,
     }
+
+
+def publish_summary(config: TrainConfig, folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Rank 0 writes the summary to its files and to the screen."""
+    paths = [config.summary] if config.summary else []
+    if summary["measured_steps"]:
+        paths.append(folder.summary)
+    else:
+        limit = "--epochs" if summary["epochs"] >= config.epochs else "--max-steps"
+        logger.info("the run is already complete; use a larger %s to continue", limit)
+    written = [path for path in paths if _write_summary(path, summary)]
+    files = [("checkpoints", str(folder.checkpoints))]
+    log.say(render_summary(summary, files + [("summary", str(path)) for path in written]))
+
+
+def _write_summary(path: Path, summary: dict[str, Any]) -> bool:
+    try:
+        write_json(path, summary)
+    except OSError as error:
+        logger.warning("the summary could not be written to %s: %s", path, error.strerror)
+        return False
+    return True
 
 
 def render_summary(summary: Mapping[str, Any], files: Sequence[tuple[str, str]]) -> str:

@@ -15,7 +15,7 @@ from rivals.process import SCRIPTS
 from bench_scaling.launcher import Launcher, free_port
 from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH, Case, Steps
 from edgeddl import machine
-from edgeddl.comm.compression import optimal_bytes
+from edgeddl.comm.communicator import optimal_bytes
 from edgeddl.data.shapes import COUNTS
 
 NEVER = str(10**9)  # more steps or epochs than any run has

@@ -54,6 +54,13 @@ def test_a_run(tmp_path: Path, ranks: int) -> None:
     assert (result["ranks"][0]["bytes_sent"] > 0) == (ranks > 1)
 
 
+def test_a_policy_of_the_users_own(tmp_path: Path) -> None:
+    done = train(tmp_path, 2, "--compression", "docs.examples.round_robin:RoundRobin")
+    assert done.returncode == 0, done.stderr
+    assert "a quarter of the gradients on the wire" in done.stdout
+    assert summary(tmp_path)["images"] == 120
+
+
 def test_without_mpirun_it_is_one_rank(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, *TRAIN, *SMALL], cwd=tmp_path, capture_output=True, text=True,

@@ -5,8 +5,16 @@ from __future__ import annotations
 from edgeddl.data import TrainLoader
 from edgeddl.log import logger
 from edgeddl.training.balance import Balancer
-from edgeddl.training.loop import StepReport
+from edgeddl.training.loop import Extension, StepReport
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
+
+
+def make_balancing(run: PreparedRun, loader: TrainLoader) -> list[Extension]:
+    """For --balance auto on several ranks."""
+    if run.config.balance != "auto" or run.communicator.size == 1:
+        return []
+    return [Balancing(Balancer(run.state.shares), loader, speaks=run.communicator.rank == 0)]
 
 
 class Balancing:

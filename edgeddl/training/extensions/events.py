@@ -32,7 +32,7 @@ from edgeddl.log import logger
 from edgeddl.training.clock import Stopwatch
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.loop import StepReport
-from edgeddl.training.startup import PreparedRun
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
 from edgeddl.training.telemetry import RankStep, Vitals
 

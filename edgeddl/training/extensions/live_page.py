@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from edgeddl.hardware import Throttling
 from edgeddl.metrics.server import Answer, Pages
-from edgeddl.training.recent import WINDOW_STEPS, RecentSteps
+from edgeddl.training.step_window import WINDOW_STEPS, StepWindow
 from edgeddl.training.telemetry import RankStep
 
 HISTORY_POINTS = 240
@@ -52,28 +52,28 @@ class LivePage:
         page = read_page()
         return {"/": lambda: page, "/live.json": self._answer}
 
-    def add(self, position: Mapping[str, Any], loss: float, recent: RecentSteps) -> None:
+    def add(self, position: Mapping[str, Any], loss: float, window: StepWindow) -> None:
         """A step is behind us."""
         self._losses.append(loss)
         self._latest = {
             **position,
-            "images_per_second": recent.images_per_second,
-            "efficiency": recent.efficiency,
-            "slowest_rank": recent.slowest_rank,
-            "ranks": self._describe_ranks(recent),
+            "images_per_second": window.images_per_second,
+            "efficiency": window.efficiency,
+            "slowest_rank": window.slowest_rank,
+            "ranks": self._describe_ranks(window),
         }
         if position["step"] % self._every_steps == 0:
-            self._add_point(position, recent)
+            self._add_point(position, window)
 
-    def _add_point(self, position: Mapping[str, Any], recent: RecentSteps) -> None:
+    def _add_point(self, position: Mapping[str, Any], window: StepWindow) -> None:
         point = Point(
             position["step"],
             sum(self._losses) / len(self._losses),
-            recent.images_per_second,
-            recent.efficiency,
+            window.images_per_second,
+            window.efficiency,
             position["accuracy"],
-            recent.images_per_second_alone,
-            [rank.temperature_celsius for rank in recent.latest],
+            window.images_per_second_alone,
+            [rank.temperature_celsius for rank in window.latest],
         )
         points = [*self._points, point]
         if len(points) > HISTORY_POINTS:
@@ -81,13 +81,13 @@ class LivePage:
             points = [point for point in points if point.step % self._every_steps == 0]
         self._points = points
 
-    def _describe_ranks(self, recent: RecentSteps) -> list[dict[str, Any]]:
+    def _describe_ranks(self, window: StepWindow) -> list[dict[str, Any]]:
         rows = zip(
             self._hosts,
-            recent.images_per_second_by_rank,
-            recent.images_per_second_alone,
-            recent.phase_shares,
-            recent.latest,
+            window.images_per_second_by_rank,
+            window.images_per_second_alone,
+            window.phase_shares,
+            window.latest,
             strict=True,
         )
         return [

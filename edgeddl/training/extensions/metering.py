@@ -7,14 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 import edgeddl
 from edgeddl import kernels, machine
 from edgeddl.comm.agreement import together
-from edgeddl.comm.bucket import ITEM_BYTES, Bucket
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import SummedBucket
 from edgeddl.config import metrics_address, metrics_port
 from edgeddl.errors import DivergenceError
 from edgeddl.log import logger
@@ -25,17 +22,14 @@ from edgeddl.metrics.scrapes import Scrapes
 from edgeddl.metrics.server import Answer, MetricsServer, Pages
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.live_page import LivePage
-from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import StepReport
-from edgeddl.training.recent import RecentSteps
-from edgeddl.training.startup import PreparedRun
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
+from edgeddl.training.step_window import StepWindow
 
 
 @contextmanager
-def metering(
-    run: PreparedRun, local_steps: LocalSteps | None, checkpointing: Checkpointing
-) -> Iterator[Metering | None]:
+def metering(run: PreparedRun, checkpointing: Checkpointing) -> Iterator[Metering | None]:
     """Serve on every rank within this block, or end with one message; None without --metrics-port.
 
     Collective; rank 0, on the board where the run was started, says for all which port it is.
@@ -45,7 +39,7 @@ def metering(
     if port is None:
         yield None
         return
-    meter = Metering(run, local_steps, checkpointing)
+    meter = Metering(run, checkpointing)
     try:
         server = together(run.communicator, lambda: meter.serve(port))
         if run.communicator.rank == 0:
@@ -74,9 +68,7 @@ class Metering:
     adds no message, and a run takes the same course with it as without.
     """
 
-    def __init__(
-        self, run: PreparedRun, local_steps: LocalSteps | None, checkpointing: Checkpointing
-    ) -> None:
+    def __init__(self, run: PreparedRun, checkpointing: Checkpointing) -> None:
         communicator = run.communicator
         name = communicator.allgather(run.folder and run.folder.path.resolve().name)[0]
         self._instruments = Instruments(
@@ -85,12 +77,13 @@ class Metering:
         self._config = run.config
         self._communicator = communicator
         self._epoch_images = run.epoch_images
-        self._local_steps = local_steps
-        self._sent_by_local_steps = 0
+        self._exchange = run.exchange
+        self._exchange.observers.append(self._observe_bucket)
+        self._bytes_sent = 0  # as far as the metric has them
         self._checkpointing = checkpointing
         self._saved_step: int | None = None
         self._pace = _Pace(run.state.step, run.total_steps)
-        self._recent = RecentSteps()
+        self._window = StepWindow()
         self._page = LivePage(name, communicator.hosts) if communicator.rank == 0 else None
         self._server: MetricsServer | None = None
         self._scrapes = Scrapes()
@@ -120,10 +113,6 @@ class Metering:
         if self._server is not None:
             self._server.close()
 
-    def timed(self, bucket_sum: BucketSum) -> BucketSum:
-        """The same sums, with their times and bytes told."""
-        return _TimedSum(bucket_sum, self._instruments)
-
     def on_step(self, report: StepReport) -> None:
         tell, state = self._instruments, report.state
         tell.add(names.STEPS, 1)
@@ -137,16 +126,17 @@ class Metering:
         tell.set(names.EPOCH, state.progress(self._epoch_images))
         tell.set(names.REMAINING_SECONDS, self._pace.remaining_seconds(state.step))
         tell.set(names.BATCH_IMAGES, state.shares[self._communicator.rank])
-        self._tell_local_steps()
-        self._recent.add(report.ranks)
-        if len(self._recent):
-            self._tell_recent(report)
+        self._tell_bytes_sent()
+        self._window.add(report.ranks)
+        if len(self._window):
+            self._tell_window(report)
 
     def on_epoch(self, state: RunState) -> None:
         self._tell_evaluation(state)
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
-        """After the checkpoint's turn: only rank 0 knows of one that is on the disk."""
+        """Called after checkpointing; only rank 0 knows whether a checkpoint was written."""
+        self._tell_bytes_sent()
         if self._checkpointing.saved_step != self._saved_step:
             self._saved_step = self._checkpointing.saved_step
             self._instruments.set(names.CHECKPOINT_TIME, time.time())
@@ -175,8 +165,7 @@ class Metering:
         tell.set(names.PLANNED_EPOCHS, run.config.epochs)
         tell.follow(names.RESIDENT_BYTES, machine.resident_memory_bytes)
         tell.follow(names.PEAK_BYTES, machine.peak_memory_bytes)
-        ratio = compression_ratio(run)
-        if ratio is not None:
+        if (ratio := run.exchange.compression_ratio) is not None:
             tell.set(names.COMPRESSION_RATIO, ratio)
         if run.communicator.rank == 0:
             tell.set(names.WORLD_SIZE, run.communicator.size)
@@ -192,27 +181,33 @@ class Metering:
             self._instruments.set(names.ACCURACY, evaluated[-1]["accuracy"])
             self._instruments.set(names.TEST_LOSS, evaluated[-1]["test_loss"])
 
-    def _tell_local_steps(self) -> None:
-        if self._local_steps is not None:
-            sent = self._local_steps.bytes_sent
-            self._instruments.add(names.SENT_BYTES, sent - self._sent_by_local_steps)
-            self._sent_by_local_steps = sent
+    def _observe_bucket(self, summed: SummedBucket) -> None:
+        """Called by the exchange's threads."""
+        if summed.bytes_sent:  # one rank, or one with local steps, has no all-reduce
+            self._instruments.observe(names.BUCKET_SECONDS, summed.ended - summed.started)
+            self._instruments.add(names.ALLREDUCES, 1)
 
-    def _tell_recent(self, report: StepReport) -> None:
-        tell, recent, rank = self._instruments, self._recent, self._communicator.rank
+    def _tell_bytes_sent(self) -> None:
+        sent = self._exchange.bytes_sent
+        if sent > self._bytes_sent:
+            self._instruments.add(names.SENT_BYTES, sent - self._bytes_sent)
+            self._bytes_sent = sent
+
+    def _tell_window(self, report: StepReport) -> None:
+        tell, window, rank = self._instruments, self._window, self._communicator.rank
         busy = report.busy_seconds
         tell.add(names.STRAGGLER_SECONDS, max(busy) - busy[rank])
-        tell.set(names.IMAGES_PER_SECOND, recent.images_per_second_by_rank[rank])
+        tell.set(names.IMAGES_PER_SECOND, window.images_per_second_by_rank[rank])
         if self._page is None:
             return
-        tell.set(names.CLUSTER_IMAGES_PER_SECOND, recent.images_per_second)
-        if recent.efficiency is not None:
-            tell.set(names.CLUSTER_EFFICIENCY, recent.efficiency)
-        tell.set(names.SLOWEST_RANK, recent.slowest_rank)
-        for other, seconds in enumerate(recent.busy_seconds):
+        tell.set(names.CLUSTER_IMAGES_PER_SECOND, window.images_per_second)
+        if window.efficiency is not None:
+            tell.set(names.CLUSTER_EFFICIENCY, window.efficiency)
+        tell.set(names.SLOWEST_RANK, window.slowest_rank)
+        for other, seconds in enumerate(window.busy_seconds):
             host = self._communicator.hosts[other]
             tell.set(names.RANK_BUSY_SECONDS, seconds, rank=str(other), host=host)
-        self._page.add(self._position(report), report.loss, recent)
+        self._page.add(self._position(report), report.loss, window)
 
     def _position(self, report: StepReport) -> dict[str, float | None]:
         """Where the run stands, for the live page."""
@@ -230,15 +225,6 @@ class Metering:
         }
 
 
-def compression_ratio(run: PreparedRun) -> float | None:
-    """Bytes of all gradients over those that travel for them; None where none do."""
-    plan = run.arena.plan
-    buckets = plan.single_slots if run.config.communicator == "naive" else plan.buckets
-    sent = sum(sum(run.bucket_sum.payloads(bucket)) for bucket in buckets)
-    whole = sum(bucket.stop - bucket.start for bucket in buckets) * ITEM_BYTES
-    return whole / sent if sent and run.communicator.size > 1 else None
-
-
 class _Pace:
     """How long the rest of a run takes at its pace so far, evaluations and checkpoints included."""
 
@@ -250,23 +236,3 @@ class _Pace:
     def remaining_seconds(self, step: int) -> float:
         pace = (time.monotonic() - self._started) / max(step - self._first_step, 1)
         return pace * max(self.planned_steps - step, 0)
-
-
-class _TimedSum:
-    """A bucket sum that tells how long it took and what it sent; called by the lanes."""
-
-    def __init__(self, bucket_sum: BucketSum, instruments: Instruments) -> None:
-        self._bucket_sum = bucket_sum
-        self._instruments = instruments
-
-    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
-        started = time.perf_counter()
-        sent = self._bucket_sum(communicator, bucket, gradients)
-        if sent:  # alone, or with local steps, there is no all-reduce
-            self._instruments.observe(names.BUCKET_SECONDS, time.perf_counter() - started)
-            self._instruments.add(names.ALLREDUCES, 1)
-            self._instruments.add(names.SENT_BYTES, sent)
-        return sent
-
-    def payloads(self, bucket: Bucket) -> list[int]:
-        return self._bucket_sum.payloads(bucket)

@@ -9,12 +9,28 @@ from tqdm import tqdm
 
 from edgeddl.log import logger
 from edgeddl.terminal import ProgressBar, find_terminal
-from edgeddl.training.loop import StepReport
+from edgeddl.training.loop import Extension, StepReport
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
 
 LINE_EVERY_SECONDS = 10.0
 # Figures are means over the last steps: steady enough to read, quick enough to show a change.
 WINDOW_STEPS = 20
+
+
+def make_progress(run: PreparedRun) -> list[Extension]:
+    """On rank 0, unless --progress none."""
+    if run.folder is None or run.config.progress == "none":
+        return []
+    return [
+        Progress(
+            run.config.progress,
+            epochs=run.config.epochs,
+            total_steps=run.total_steps,
+            first_step=run.state.step,
+            ranks=run.communicator.size,
+        )
+    ]
 
 
 class Progress:

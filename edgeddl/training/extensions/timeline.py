@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgeddl.atomic_file import write_json
 from edgeddl.chainer_compat import chainer
-from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.clock_offset import ClockFix, measure_offsets
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import SummedBucket
 from edgeddl.log import logger
 from edgeddl.training.clock import StepClock, Stopwatch
-from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.loop import StepReport
 from edgeddl.training.parameters import named_parameters
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
 from edgeddl.training.trace import COMPUTE, RankTrace, Span, render_trace
+
+
+def make_timeline(run: PreparedRun, finish_pending_update: Callable[[], None]) -> Timeline | None:
+    """The timeline that --timeline asks for, as an observer of the exchange."""
+    path, steps = run.config.timeline, run.config.timeline_steps
+    if path is None:
+        return None
+    timeline = Timeline(path, steps, run.communicator, run.model, finish_pending_update)
+    run.exchange.observers.append(timeline.add_bucket)
+    return timeline
 
 
 class Timeline:
@@ -38,10 +45,10 @@ class Timeline:
         steps: int,
         communicator: Communicator,
         model: chainer.Chain,
-        late_update: LateUpdate,
+        finish_pending_update: Callable[[], None],
     ) -> None:
         self._path = path
-        self._late_update = late_update
+        self._finish_pending_update = finish_pending_update
         self._communicator = communicator
         self._steps_to_come = Stopwatch.WARM_UP_STEPS
         self._steps_to_record = steps
@@ -56,6 +63,18 @@ class Timeline:
         """For the step that begins now."""
         self._step_started = time.perf_counter()
         return _RecordingClock(self, self._hook) if self.recording else StepClock()
+
+    def add_bucket(self, summed: SummedBucket) -> None:
+        """An observer of the exchange: puts sums on the track of the thread that computed them."""
+        if self.recording:
+            slots = summed.bucket.slots
+            more = f" and {len(slots) - 1} more" if len(slots) > 1 else ""
+            self.add(
+                f"all-reduce {slots[0].spec.name}{more}",
+                summed.started,
+                bucket_bytes=summed.gradient_bytes,
+                bytes_sent=summed.bytes_sent,
+            )
 
     def add(self, name: str, start: float, **details: Any) -> None:
         """Something that this thread did from `start` until now."""
@@ -85,8 +104,8 @@ class Timeline:
             logger.warning("no timeline: the run ended before the first step to record")
 
     def _fix_clocks(self) -> None:
-        """With nothing on the links; what was on its way belongs to the steps before."""
-        self._late_update.settle()
+        """Without traffic on the links: gradients still travelling belong to the steps before."""
+        self._finish_pending_update()
         self._fixes.append(measure_offsets(self._communicator))
 
     def _finish(self) -> None:
@@ -106,27 +125,6 @@ class Timeline:
             logger.warning("no timeline in %s: %s", self._path, error.strerror or error)
         else:
             logger.info("timeline: %s, to be opened in ui.perfetto.dev", self._path)
-
-
-class RecordedSum:
-    """A bucket sum whose calls are on the timeline, on the track of the thread that makes them."""
-
-    def __init__(self, bucket_sum: BucketSum, timeline: Timeline) -> None:
-        self._sum = bucket_sum
-        self._timeline = timeline
-        self.payloads = bucket_sum.payloads
-
-    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
-        if not self._timeline.recording:
-            return self._sum(communicator, bucket, gradients)
-        start = time.perf_counter()
-        sent = self._sum(communicator, bucket, gradients)
-        first = bucket.slots[0].spec.name
-        more = f" and {len(bucket.slots) - 1} more" if len(bucket.slots) > 1 else ""
-        self._timeline.add(
-            f"all-reduce {first}{more}", start, bucket_bytes=gradients.nbytes, bytes_sent=sent
-        )
-        return sent
 
 
 class _RecordingClock(StepClock):

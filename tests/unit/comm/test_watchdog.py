@@ -97,16 +97,16 @@ def test_nothing_is_said_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
     assert not caplog.records
 
 
-def test_a_rank_behind_on_one_lane_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Rank 1 has done both of the first lane's; rank 0 waits in what it numbered in between."""
+def test_a_rank_behind_on_one_channel_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Rank 1 has done both of the first channel's; rank 0 waits in what it numbered in between."""
     ended = threading.Event()
 
     def work(inner: Communicator) -> None:
         with watched(inner, warning=0.1, timeout=1.0) as communicator:
-            first, second = communicator.lanes(2)
+            first, second = communicator.channels(2)
             threads = [
-                threading.Thread(target=wait_in, args=(lane,))
-                for lane in ([second] if communicator.rank == 0 else [])
+                threading.Thread(target=wait_in, args=(channel,))
+                for channel in ([second] if communicator.rank == 0 else [])
             ]
             for thread in threads:
                 thread.start()
@@ -117,9 +117,9 @@ def test_a_rank_behind_on_one_lane_is_named(caplog: pytest.LogCaptureFixture) ->
             for thread in threads:
                 thread.join()
 
-    def wait_in(lane: Communicator) -> None:
+    def wait_in(channel: Communicator) -> None:
         with contextlib.suppress(CommunicationError):
-            lane.barrier()
+            channel.barrier()
         ended.set()
 
     with caplog.at_level(logging.WARNING, "edgeddl"), contextlib.suppress(CommunicationError):

@@ -14,7 +14,7 @@ WINDOW_STEPS = 20
 _SUMMED = ("seconds", *PHASES, "images")
 
 
-class RecentSteps:
+class StepWindow:
     """The last steps of all ranks, from what each tells the others with the loss."""
 
     def __init__(self) -> None:
