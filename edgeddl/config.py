@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgeddl.errors import ConfigError
-from edgeddl.registry import ALGORITHMS, EXCHANGES, POLICIES
+from edgeddl.registry import ALGORITHMS, DATASETS, EXCHANGES, MODELS, POLICIES, STEMS
 
 MODEL_AND_DATA = "model and data"
 OPTIMIZATION = "optimization"
@@ -206,19 +206,19 @@ class TrainConfig:
     """Everything that decides what a training run does."""
 
     model: str = _option(
-        "resnet18", MODEL_AND_DATA, "resnet18, resnet9, or package.module:callable of your own"
+        "resnet18", MODEL_AND_DATA, f"{', '.join(MODELS)}, or package.module:callable of your own"
     )
     stem: str = _option(
         "cifar",
         MODEL_AND_DATA,
         "first layers: 3x3 (cifar) or 7x7 stride 2 and max-pooling (imagenet)",
-        choices=("cifar", "imagenet"),
+        choices=STEMS,
     )
     dataset: str = _option(
         "cifar10",
         MODEL_AND_DATA,
         "cifar10, or shapes: generated, needs no download",
-        choices=("cifar10", "shapes"),
+        choices=tuple(DATASETS),
     )
     data_dir: Path | None = _option(
         None,

@@ -11,6 +11,18 @@ from typing import Any
 
 from edgeddl.errors import ConfigError
 
+# --model: called with the number of classes, the name of the stem and a random generator
+MODELS = {
+    "resnet18": "edgeddl.models.resnet18:ResNet18",
+    "resnet9": "edgeddl.models.resnet9:ResNet9",
+}
+# --stem: of the models that have a choice
+STEMS = ("cifar", "imagenet")
+# --dataset: functions that return a data.dataset.Source
+DATASETS = {
+    "cifar10": "edgeddl.data.dataset:describe_cifar10",
+    "shapes": "edgeddl.data.dataset:describe_shapes",
+}
 # --compression: subclasses of comm.policies.Policy
 POLICIES = {
     "none": "edgeddl.comm.policies.full:FullPrecision",

@@ -28,7 +28,6 @@ from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ITEM_BYTES, Bucket
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.policies import FactoredGradients, Policy
-from edgeddl.comm.policies.state import capture_state, expected_state, restore_state
 
 # Elements start to stop (excluded) of the flat parameters.
 Range = tuple[int, int]
@@ -164,17 +163,44 @@ class GradientExchange(ABC):
     def state(self) -> dict[str, np.ndarray]:
         """What the next step needs besides parameters, for a checkpoint: collective.
 
-        On rank 0, which writes checkpoints; nothing on the other ranks.
+            NAME         shared by all ranks
+            rank_NAME    of every rank: [rank][...]
+
+        On rank 0, which writes checkpoints; the other ranks get nothing.
         """
-        return capture_state(self.communicator, self.policy)
+        ranks, is_root, arrays = self.communicator.size, self.communicator.rank == 0, {}
+        for name, own in self.policy.rank_state().items():
+            # On every rank, the state of all ranks would take N times the memory.
+            by_rank = np.zeros((ranks, *own.shape), own.dtype) if is_root else None
+            self.communicator.gather_array(own, by_rank)
+            if by_rank is not None:
+                arrays[f"rank_{name}"] = by_rank
+        return {**arrays, **self.policy.shared_state()} if is_root else {}
 
     def expected_state(self, ranks: int) -> dict[str, np.ndarray]:
         """Arrays of the names and shapes that `state` has with this many ranks."""
-        return expected_state(self.policy, ranks)
+        by_rank = {
+            f"rank_{name}": np.broadcast_to(own, (ranks, *own.shape))
+            for name, own in self.policy.rank_state().items()
+        }
+        return {**by_rank, **self.policy.shared_state()}
 
     def load_state(self, arrays: Mapping[str, np.ndarray] | None, ranks: int) -> None:
         """Restore the state that `ranks` ranks had: collective; only rank 0 passes the arrays."""
-        restore_state(self.communicator, self.policy, arrays, ranks)
+        size, same_ranks = self.communicator.size, ranks == self.communicator.size
+        for name, own in self.policy.rank_state().items():
+            part = np.zeros_like(own)
+            for rank in range(ranks if same_ranks else 1):
+                if arrays is not None:
+                    by_rank = arrays[f"rank_{name}"]
+                    part[...] = by_rank[rank] if same_ranks else by_rank.sum(axis=0) / size
+                self.communicator.broadcast(part)
+                if rank == self.communicator.rank or not same_ranks:
+                    own[...] = part
+        for name, shared in self.policy.shared_state().items():
+            if arrays is not None:
+                shared[...] = arrays[name]
+            self.communicator.broadcast(shared)
 
     def sum_bucket(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
         """Have the policy sum a bucket, or a part of it, and notify observers: collective."""

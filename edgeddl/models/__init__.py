@@ -13,17 +13,9 @@ from edgeddl.chainer_compat import chainer
 from edgeddl.errors import ConfigError
 from edgeddl.models.freezing import is_frozen
 from edgeddl.models.macs import count_macs
-from edgeddl.models.resnet9 import ResNet9
-from edgeddl.models.resnet18 import ResNet18
-from edgeddl.registry import load
+from edgeddl.registry import MODELS, load
 
-__all__ = ["MODELS", "build_model", "count_macs", "find_model", "is_frozen"]
-
-# By name: called with the number of classes, the name of the stem and a random generator.
-MODELS: dict[str, Callable[[int, str, np.random.Generator], Any]] = {
-    "resnet18": ResNet18,
-    "resnet9": ResNet9,
-}
+__all__ = ["build_model", "count_macs", "find_model", "is_frozen"]
 
 
 def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int = 0) -> Any:
@@ -39,13 +31,11 @@ def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int 
 
 def find_model(name: str) -> Callable[..., Any]:
     """What builds the model of this name; a ConfigError if there is none."""
-    if ":" in name:
-        return load("model", name)
-    if name not in MODELS:
+    if name not in MODELS and ":" not in name:
         close = difflib.get_close_matches(name, MODELS, n=1)
         hint = f"did you mean {close[0]}?" if close else 'your own: "package.module:callable"'
         raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {name!r}", hint=hint)
-    return MODELS[name]
+    return load("model", MODELS.get(name, name))
 
 
 def _build_own(name: str, make: Callable[..., Any], classes: int) -> Any:

@@ -19,8 +19,9 @@ from edgeddl.config import TrainConfig, data_folder, kernel_choice
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.log import logger
-from edgeddl.models import MODELS, build_model, find_model
+from edgeddl.models import build_model, find_model
 from edgeddl.optimizers import MomentumSGD
+from edgeddl.registry import MODELS
 from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import (
     BEST_NAME,

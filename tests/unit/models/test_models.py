@@ -10,7 +10,8 @@ from edgeddl.errors import ConfigError
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.read_barrier import read_barrier
 from edgeddl.kernels.layout import channels_last, conversions
-from edgeddl.models import MODELS, build_model, count_macs
+from edgeddl.models import build_model, count_macs
+from edgeddl.registry import MODELS
 from tests.models import TinyNet
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
+from edgeddl.comm.naive import NaiveExchange
 from edgeddl.comm.policies.powersgd import PowerSGD
-from edgeddl.comm.policies.state import capture_state, restore_state
 from edgeddl.errors import EdgeddlError
 from edgeddl.training.checkpoint import CheckpointStore, read_checkpoint
 from tests.unit.training.test_equivalence import NORMALISED, assert_same_losses, latest_arrays
@@ -98,12 +99,12 @@ def test_with_other_ranks_nothing_is_lost(ranks: int) -> None:
         powersgd = PowerSGD(plan, 2)
         powersgd.errors[...] = np.random.default_rng(communicator.rank).normal(size=600)
         powersgd.factors[...] = 5
-        return capture_state(communicator, powersgd)
+        return NaiveExchange(communicator, Arena(plan), {}, powersgd).state()
 
     def restore(communicator: Communicator) -> PowerSGD:
         powersgd = PowerSGD(plan, 2)
         arrays = written if communicator.rank == 0 else None
-        restore_state(communicator, powersgd, arrays, 3)
+        NaiveExchange(communicator, Arena(plan), {}, powersgd).load_state(arrays, 3)
         return powersgd
 
     written, *nothing = run_ranks(3, fill)
