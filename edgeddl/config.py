@@ -320,8 +320,8 @@ class TrainConfig:
     allreduce: str = _option(
         "auto",
         COMMUNICATION,
-        "ring: pipelined, over sockets; mpi: Open MPI's own, waited for asleep; stock: Open MPI's"
-        " own, which spins; auto: by size of bucket and measured links",
+        "ring: pipelined, over sockets; mpi: Open MPI's, polled between sleeps; stock: Open MPI's,"
+        " with busy waiting; auto: by size of bucket and measured links",
         choices=("auto", *ALGORITHMS),
     )
     bucket_mib: float | None = _option(
@@ -348,7 +348,7 @@ class TrainConfig:
         **_COUNT,
     )
     stall_warning_seconds: float = _option(
-        60.0, COMMUNICATION, "name the ranks waited for after this time", **_POSITIVE
+        60.0, COMMUNICATION, "warn after this time and name the missing ranks", **_POSITIVE
     )
     stall_timeout_seconds: float = _option(
         600.0, COMMUNICATION, "end the job after waiting this long", **_POSITIVE

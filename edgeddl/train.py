@@ -48,7 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: Heartbeat) -> int:
     # NumPy reads the number of threads when it is imported: nothing above may import it.
     from edgeddl.comm.connect import connect, disconnect
+    from edgeddl.comm.make_exchange import check_exchange_options
 
+    try:
+        check_exchange_options(config)
+    except EdgeddlError as error:
+        return _refuse(error)
     try:
         communicator = connect()
     except EdgeddlError as error:

@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "bytes, or with K or M; the last is ResNet-18's gradients (%(default)s)"
     ))  # fmt: skip
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS), metavar="A,A", help=(
-        "ring: pipelined; mpi: Open MPI's, waited for asleep; stock: Open MPI's,"
-        " which spins (%(default)s)"
+        "ring: pipelined; mpi: Open MPI's, polled between sleeps; stock: Open MPI's,"
+        " with busy waiting (%(default)s)"
     ))  # fmt: skip
     parser.add_argument("--link-mbit", type=float, default=940.0, metavar="X", help=(
         "rate of a link, to compare with; gigabit Ethernet leaves 940 to TCP (%(default)s)"

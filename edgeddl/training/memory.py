@@ -1,7 +1,7 @@
 """Predicts each rank's peak memory before the first step, and refuses a batch that does not fit.
 
-A rank that takes more than its host has is killed by the kernel, without a word of its own. Ranks
-on the same host share what is left there. Real runs peaked at 0 to 8 % more than predicted, with
+The kernel kills a rank that takes more memory than its host has, and the rank cannot report it.
+Ranks on the same host share its memory. Real runs peaked at 0 to 8 % more than predicted, with
 accumulation at 11 to 15 % more (ResNet-18 and ResNet-9, batch 4 to 128, 1 and 2 ranks, x86_64).
 """
 
@@ -24,9 +24,9 @@ from edgeddl.training.balance import starting_shares
 from edgeddl.training.evaluator import BATCH_SIZE as EVALUATION_BATCH
 from edgeddl.training.pass_memory import BlankPasses, pass_bytes, without_trace
 
-WARNING_MARGIN = 0.15  # of the peak: the most that predictions were too low
-# Resident memory includes pages of files, which the kernel drops before it kills: a run that was
-# predicted to need 6 % more than there was did train.
+WARNING_MARGIN = 0.15  # of the peak: predictions were too low by at most this
+# Resident memory includes pages of files, which the kernel drops before it kills a process: a run
+# that was predicted to need 6 % more than its host had did train.
 REFUSAL_MARGIN = -0.1
 FRAGMENTATION = 1.05  # arrays of a pass leave holes in the heap
 LOADED_STEPS = 2  # one in use, one being prepared
@@ -36,7 +36,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class MemoryPrediction:
-    """Bytes of one rank: resident now, at its peak, and left on its host for it (None: unknown)."""
+    """Bytes of one rank: resident now, at its peak, and available on its host (None: unknown)."""
 
     resident_bytes: int
     peak_bytes: int
@@ -44,12 +44,12 @@ class MemoryPrediction:
 
     @property
     def most_bytes(self) -> int | None:
-        """What the rank can have in total."""
+        """The most memory that the rank can use."""
         return None if self.allowed_bytes is None else self.resident_bytes + self.allowed_bytes
 
     @property
     def used_fraction(self) -> float:
-        """The peak's part of what the rank can have."""
+        """The peak as a part of the most memory."""
         return self.peak_bytes / self.most_bytes if self.most_bytes else 0.0
 
     def fits(self, margin: float) -> bool:
@@ -66,7 +66,7 @@ def check_memory(
 ) -> list[MemoryPrediction]:
     """Collective: every rank's prediction; an error or a warning if one does not fit.
 
-    Empty if ranks are threads of one process, whose memory cannot be told apart.
+    Empty if ranks are threads of one process, which share their memory.
     """
     communicator = exchange.communicator
     if communicator.medium == "threads":
@@ -78,7 +78,7 @@ def check_memory(
         peak_bytes = _peak_by_batch(config, exchange, passes, image_bytes)
         own = MemoryPrediction(machine.resident_memory_bytes(), peak_bytes(batch))
         peers = communicator.hosts.count(communicator.host)
-        communicator.allgather(None)  # what is left is read when every rank holds what it holds
+        communicator.allgather(None)  # all ranks have allocated their arrays
         left = allowed_bytes()
         allowed = None if left is None else left // peers
         own = replace(own, allowed_bytes=allowed)
@@ -117,7 +117,7 @@ def _peak_by_batch(
     def peak_bytes(batch: int) -> int:
         share = max(config.batch_size * config.accumulation, batch)
         loaded = LOADED_STEPS * share * image_bytes
-        added = parameters if batch < share else 0  # gradients of a micro-batch, to be added
+        added = parameters if batch < share else 0  # gradients of a single micro-batch
         most = max(pass_bytes(passes.train, batch), evaluation, SNAPSHOT_COPIES * parameters)
         return constant + loaded + added + round(most * FRAGMENTATION)
 
@@ -125,7 +125,7 @@ def _peak_by_batch(
 
 
 def _largest_fitting(peak_bytes: Callable[[int], int], own: MemoryPrediction, batch: int) -> int:
-    """The largest micro-batch that fits with the margin, or else is not refused; 0 if none."""
+    """The largest micro-batch that fits with the warning margin, or is not refused; 0 if none."""
     one_image = replace(own, peak_bytes=peak_bytes(1))
     margin = WARNING_MARGIN if one_image.fits(WARNING_MARGIN) else REFUSAL_MARGIN
 

@@ -1,10 +1,10 @@
-"""Turns a run into a checkpoint and back.
+"""Captures a run in a checkpoint and restores it.
 
-    parameters/NAME         the model as Chainer saves it: parameters, and for load_npz(...,
-                            path="parameters/"), not for a run, averaged statistics and counters
+    parameters/NAME         the model as Chainer saves it: parameters; also averaged statistics and
+                            counters, only for chainer's load_npz(..., path="parameters/")
     velocity/NAME           the optimizer's momentum
     statistics/NAME         batch normalisation's running statistics, averaged over ranks
-    rank_statistics/NAME    the same of every rank: a resumed run equals an uninterrupted one
+    rank_statistics/NAME    the same of every rank, so a resumed run equals an uninterrupted one
     COMPRESSION/...         the state of the gradient exchange, under the value of --compression
 
 With another number of ranks, every rank starts from the averaged statistics. With another
@@ -36,7 +36,7 @@ EXCHANGE_OPTIONS = ("compression", "compression_rank")
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Captures and restores one run; capturing and restoring are collective."""
+    """Captures and restores one run; both are collective."""
 
     config: TrainConfig
     model: chainer.Chain
@@ -77,11 +77,11 @@ class Snapshots:
         return Checkpoint(arrays=arrays, meta=meta)
 
     def parameter_norm(self) -> float:
-        """Their Euclidean norm: one number that is finite as long as all of them are."""
+        """The Euclidean norm of all parameters, which is finite if all of them are."""
         return float(np.linalg.norm(self.arena.parameters.astype(np.float64)))
 
     def check(self, checkpoint: Checkpoint, origin: str) -> None:
-        """Raise unless this run can go on from this checkpoint: on rank 0, before it is used."""
+        """On rank 0: raise unless this run can continue from this checkpoint."""
         meta = checkpoint.meta
         ranks, options = meta.get("ranks"), meta.get("options")
         if type(ranks) is not int or ranks < 1 or not isinstance(options, dict):
@@ -92,13 +92,13 @@ class Snapshots:
         self._check_arrays(checkpoint, expected, origin, ignored)
         if self.data is not None and meta.get("data", self.data) != self.data:
             raise CheckpointError(
-                f"{origin} was trained on other images of {options.get('dataset')} than those of"
-                f" this run (fingerprint {meta['data']}, now {self.data})",
-                hint="give the --data-dir that the run was started with",
+                f"{origin} was trained on other images of {options.get('dataset')} than this run"
+                f" has (fingerprint {meta['data']}, now {self.data})",
+                hint="use the --data-dir that the run was started with",
             )
 
     def check_model(self, checkpoint: Checkpoint, origin: str) -> None:
-        """Raise unless this run can start from the parameters of this checkpoint: on rank 0."""
+        """On rank 0: raise unless this run can start from the parameters of this checkpoint."""
         expected = {
             **_prefixed("parameters", self._views(self.arena.parameters)),
             **_prefixed("statistics", RunningStatistics(self.model).arrays()),
@@ -113,7 +113,8 @@ class Snapshots:
         origin: str,
         ignored: tuple[str, ...],
     ) -> None:
-        for_chainer = _prefixed("parameters", persistent_numbers(self.model))  # in newer ones
+        # Only for Chainer; older checkpoints do not have them.
+        for_chainer = _prefixed("parameters", persistent_numbers(self.model))
         found = {
             name: array
             for name, array in checkpoint.arrays.items()
@@ -126,7 +127,7 @@ class Snapshots:
             if shapes[0] != shapes[1]:
                 there, here = (shape or "absent" for shape in shapes)
                 raise CheckpointError(
-                    f"{origin} is not of this model: {name} has shape {there}, expected {here}",
+                    f"{origin} does not fit this model: {name} has shape {there}, expected {here}",
                     hint=_written_with(checkpoint.meta),
                 )
             if found[name].dtype != np.float32:
@@ -142,7 +143,7 @@ class Snapshots:
         self._restore_statistics(checkpoint, None)
 
     def restore(self, checkpoint: Checkpoint | None) -> RunState | None:
-        """Continue from rank 0's checkpoint on all ranks; None where it has none."""
+        """Continue from rank 0's checkpoint on all ranks; None if it has none."""
         meta = self.communicator.allgather(checkpoint.meta if checkpoint else None)[0]
         if meta is None:
             return None
@@ -156,12 +157,12 @@ class Snapshots:
             arrays = _unprefixed(self.config.compression, checkpoint.arrays) if checkpoint else None
             self.exchange.load_state(arrays, meta["ranks"])
         state = RunState.from_json(meta["state"], "the checkpoint")
-        if meta["ranks"] != self.communicator.size:  # other links, and other bits in any case
+        if meta["ranks"] != self.communicator.size:  # other links, and the bits differ anyway
             state.ring_from_bytes = None
         return state
 
     def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int | None) -> None:
-        """Each rank's own, from a checkpoint of as many ranks; else the average over ranks."""
+        """Each rank's own if the number of ranks is the same, else the average over ranks."""
         statistics = RunningStatistics(self.model)
         same_ranks = ranks == self.communicator.size
         rows = np.zeros(

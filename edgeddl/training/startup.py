@@ -1,4 +1,4 @@
-"""From options to a run that is ready for its first step, the same on all ranks."""
+"""Prepares a run, from options to the first step, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ IMAGE_SHAPE = (3, 32, 32)
 
 
 def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
-    """Collective: load, build, agree, and continue the run where it was left.
+    """Collective: load data and model, compare them between ranks, restore the checkpoint.
 
     `config.resume` is "never" or a path: `resume.continue_run` has replaced "auto".
     """
@@ -118,8 +118,8 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
 def _load(
     config: TrainConfig, ranks: int, peak: float
 ) -> tuple[Dataset, chainer.Chain, list[ParameterSpec], Schedule]:
-    """What may fail on one rank alone: a missing file, an unknown model."""
-    # The cheap checks first: reading the data takes seconds, and it may not be there yet.
+    """Steps that may fail on a single rank: a missing file, an unknown model."""
+    # Cheap checks first: reading the data takes seconds, and it may be missing.
     check_exchange_options(config)
     check_balance(config.balance, ranks)
     find_model(config.model)
@@ -162,7 +162,7 @@ def _check_agreement(config: TrainConfig, communicator: Communicator, dataset: D
 
 
 def _share_start(communicator: Communicator, model: chainer.Chain, arena: Arena) -> None:
-    """Rank 0's parameters and statistics for everybody."""
+    """Broadcast rank 0's parameters and statistics."""
     communicator.broadcast(arena.parameters)
     statistics = RunningStatistics(model)
     values = statistics.flat()
@@ -182,9 +182,9 @@ def _calls_read_barrier(model: str) -> bool:
 def _open_folder(
     config: TrainConfig, communicator: Communicator, snapshots: Snapshots
 ) -> tuple[RunFolder | None, Checkpoint | None, Checkpoint | None]:
-    """On rank 0: where the run lives, the checkpoint it continues from, and the one it starts from.
+    """On rank 0: the run folder, the checkpoint to continue from, and the one of --init-from.
 
-    Whatever is wrong with either is found before anything is written.
+    Checkpoints are checked before anything is written.
     """
     if communicator.rank != 0:
         return None, None, None
@@ -205,7 +205,7 @@ def _open_folder(
 
 
 def _find_checkpoint(config: TrainConfig, snapshots: Snapshots) -> Checkpoint | None:
-    """What --resume PATH continues from; None for a run that was ended before its first one."""
+    """The checkpoint of --resume PATH; None if the run ended before its first checkpoint."""
     folder, path = locate(Path(config.resume))
     if path is not None:
         checkpoint = read_checkpoint(path)
@@ -221,7 +221,7 @@ def _find_checkpoint(config: TrainConfig, snapshots: Snapshots) -> Checkpoint | 
 
 
 def _find_initial(source: Path, snapshots: Snapshots) -> Checkpoint:
-    """What --init-from names: a checkpoint, or the best, else the latest, of a run."""
+    """The checkpoint of --init-from: the given one, or a run's best, or else its latest."""
     folder, path = locate(source, "--init-from")
     if folder is not None and path is None:
         best = folder.checkpoints / BEST_NAME

@@ -1,4 +1,4 @@
-"""What came out of a run: the summary as JSON and as a text for people."""
+"""The summary of a run, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def summarise(
 ) -> dict[str, Any]:
     """The whole run, as written to the summary file.
 
-    Scaling efficiency is the global throughput over the sum of what the ranks would do without
-    communication: a rank's images over its step time less what it waited for all-reduces.
+    Scaling efficiency is the global throughput over the sum of the ranks' throughputs without
+    communication: a rank's images over its step time less its wait for all-reduces.
     """
     seconds = max(rank["step_seconds"] for rank in ranks)
     global_speed = sum(rank["images"] for rank in ranks) / seconds if seconds else 0.0
@@ -102,7 +102,7 @@ def _write_summary(path: Path, summary: dict[str, Any]) -> bool:
 
 
 def render_summary(summary: Mapping[str, Any], files: Sequence[tuple[str, str]]) -> str:
-    """The end of a run for people: ranks in a table, results, and where the files are."""
+    """The end of a run as text: a table of ranks, results, and the paths of files."""
     lines = ["", render_table(RANK_HEADINGS, [_rank_row(rank) for rank in summary["ranks"]]), ""]
     lines.append(render_facts([*_results(summary), *files]))
     return "\n".join(lines)

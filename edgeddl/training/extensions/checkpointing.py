@@ -1,4 +1,4 @@
-"""Writes checkpoints as a run goes on."""
+"""Writes checkpoints during a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_checkpointing(
 class Checkpointing:
     """Captures the run on all ranks and writes it on rank 0: at intervals, at its best, at its end.
 
-    A checkpoint that cannot be written is a warning: hours of training are worth more than it.
+    If a checkpoint cannot be written, a warning is logged and training continues.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Checkpointing:
         self._finish_pending_update = finish_pending_update
         self._store = store  # on rank 0 only
         self._every_steps = every_steps
-        self._paused_step = first_step  # the last one after which there was a pause
-        self.saved_step: int | None = None  # of the last checkpoint that is on the disk
+        self._paused_step = first_step  # the step of the last pause
+        self.saved_step: int | None = None  # of the last checkpoint on the disk
 
     def on_step(self, report: StepReport) -> None:
-        """Nothing: evaluation comes first."""
+        """Nothing to do: evaluation comes first."""
 
     def on_epoch(self, state: RunState) -> None:
-        """Nothing: `on_pause` follows."""
+        """Nothing to do: `on_pause` follows."""
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
         best = state.best[0] == state.step
@@ -68,7 +68,7 @@ class Checkpointing:
         checkpoint = self._snapshots.capture(state)
         if self._store is not None:
             self._save(self._store, checkpoint, state, best)
-        # Else the others would wait for rank 0 in the next step, and count it as communication.
+        # Without this, ranks would wait for rank 0 in the next step and count it as communication.
         self._snapshots.communicator.barrier()
 
     def exit_code_if_unsaved(self, step: int) -> int:
@@ -94,10 +94,10 @@ class Checkpointing:
             store.save(state.step, checkpoint, best=best, at_end=state.end_evaluation is not None)
             self.saved_step = state.step
         except CheckpointError as error:
-            logger.warning("the run goes on, but %s", error)
+            logger.warning("training continues, but %s", error)
 
     def _is_due(self, state: RunState) -> bool:
         if self._every_steps is None:
             return state.at_epoch_end
-        # With local steps there is not a pause after each step: then at the first one after.
+        # With local steps not every step has a pause; then the next pause counts.
         return state.step // self._every_steps > self._paused_step // self._every_steps

@@ -1,8 +1,8 @@
-"""Rank 0's live page: how the run goes, for people without Grafana.
+"""Rank 0's live page, which shows the progress of a run without Grafana.
 
-The page itself is one file without anything from elsewhere (metrics/live.html); it asks for
-`live.json` every two seconds. The run's history is kept in memory as at most HISTORY_POINTS points:
-when there are more, every second one goes, and the rest stand further apart.
+The page is one self-contained file (metrics/live.html) that fetches `live.json` every two seconds.
+The history of the run is kept in memory as at most HISTORY_POINTS points: when there are more,
+every second point is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HISTORY_POINTS = 240
 
 
 class Point(NamedTuple):
-    """One point of the history; figures of ranks by rank."""
+    """One point of the history; lists are by rank."""
 
     step: int
     loss: float
@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 
 class LivePage:
-    """Filled by the steps, read by the server's thread: what is shared is replaced, not changed."""
+    """Filled by steps, read by the server's thread: shared values are replaced, never modified."""
 
     def __init__(self, run: str, hosts: Sequence[str]) -> None:
         self._run = run
@@ -53,7 +53,7 @@ class LivePage:
         return {"/": lambda: page, "/live.json": self._answer}
 
     def add(self, position: Mapping[str, Any], loss: float, window: StepWindow) -> None:
-        """A step is behind us."""
+        """Add a step."""
         self._losses.append(loss)
         self._latest = {
             **position,
@@ -110,7 +110,7 @@ class LivePage:
 
 
 def read_page() -> Answer:
-    """The page, and a policy by which a browser runs only what is in it."""
+    """The page, with a policy that lets browsers run only its own script."""
     text = files("edgeddl.metrics").joinpath("live.html").read_text(encoding="utf-8")
     script, style = (_hash_of(tag, text) for tag in ("script", "style"))
     policy = (
@@ -138,7 +138,7 @@ def _describe_vitals(rank: RankStep) -> dict[str, Any]:
 
 
 def _readable(value: Any) -> Any:
-    """Numbers to the digits that are seen; those that are not finite as null: JSON has none."""
+    """Round numbers to the visible digits; JSON has no NaN or infinity, so these become null."""
     if isinstance(value, dict):
         return {name: _readable(one) for name, one in value.items()}
     if isinstance(value, list):

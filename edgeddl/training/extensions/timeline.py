@@ -34,9 +34,9 @@ def make_timeline(run: PreparedRun, finish_pending_update: Callable[[], None]) -
 
 
 class Timeline:
-    """On every rank: records steps after the first ones, and rank 0 writes what all have recorded.
+    """Records some steps on every rank; rank 0 writes the trace of all ranks.
 
-    Nothing is looked at before and after these steps, and nothing else is computed in them.
+    Recording does not change the results of these steps, and other steps are not observed.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Timeline:
         self._path = path
         self._finish_pending_update = finish_pending_update
         self._communicator = communicator
-        self._steps_to_come = Stopwatch.WARM_UP_STEPS
+        self._steps_to_skip = Stopwatch.WARM_UP_STEPS
         self._steps_to_record = steps
         self._hook = _FunctionSpans(self, model)
         self._fixes: list[list[ClockFix]] = []
@@ -60,7 +60,7 @@ class Timeline:
         self.recording = False
 
     def clock(self) -> StepClock:
-        """For the step that begins now."""
+        """The clock of the step that begins now."""
         self._step_started = time.perf_counter()
         return _RecordingClock(self, self._hook) if self.recording else StepClock()
 
@@ -77,7 +77,7 @@ class Timeline:
             )
 
     def add(self, name: str, start: float, **details: Any) -> None:
-        """Something that this thread did from `start` until now."""
+        """Add a span of this thread, from `start` until now."""
         computes = threading.get_ident() == self._computing_thread
         track = COMPUTE if computes else threading.current_thread().name
         self._spans.append(Span(track, name, start, time.perf_counter(), details))
@@ -88,14 +88,14 @@ class Timeline:
             self._steps_to_record -= 1
             if not self._steps_to_record:
                 self._finish()
-        elif self._steps_to_come:
-            self._steps_to_come -= 1
-            if not self._steps_to_come:
+        elif self._steps_to_skip:
+            self._steps_to_skip -= 1
+            if not self._steps_to_skip:
                 self._fix_clocks()
                 self.recording = True
 
     def on_epoch(self, state: RunState) -> None:
-        """Nothing: steps are recorded."""
+        """Nothing to do."""
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
         if final and self.recording:
@@ -122,13 +122,15 @@ class Timeline:
         try:
             write_json(self._path, trace)
         except OSError as error:
-            logger.warning("no timeline in %s: %s", self._path, error.strerror or error)
+            logger.warning(
+                "the timeline could not be written to %s: %s", self._path, error.strerror or error
+            )
         else:
-            logger.info("timeline: %s, to be opened in ui.perfetto.dev", self._path)
+            logger.info("timeline: %s (open it in ui.perfetto.dev)", self._path)
 
 
 class _RecordingClock(StepClock):
-    """The clock of a step that is on the timeline."""
+    """The clock of a recorded step."""
 
     def __init__(self, timeline: Timeline, hook: chainer.FunctionHook) -> None:
         super().__init__()
@@ -144,7 +146,7 @@ class _RecordingClock(StepClock):
 
 
 class _FunctionSpans(chainer.FunctionHook):
-    """Functions under the names of their layers: those of the links that own their parameters."""
+    """Records functions under the names of their layers, the links that own their parameters."""
 
     name = "edgeddl-timeline"
 

@@ -76,7 +76,7 @@ def test_the_banner_says_it(tmp_path: Path) -> None:
 
     line = next(line for line in run_ranks(2, work)[0].splitlines() if " link " in line)
     assert "ring from 4 KiB on" in line
-    assert "% of computing's" in line
+    assert "% of the compute time of" in line
 
 
 @pytest.mark.usefixtures("network")
