@@ -18,7 +18,7 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
-from edgeddl.functions import gradient_sink, parameter_gate
+from edgeddl.functions import gradient_sink, read_barrier
 from edgeddl.kernels import deferral
 from edgeddl.kernels.checks import is_plain
 from edgeddl.kernels.deferral import after, at_once, finish, queue
@@ -71,9 +71,9 @@ class Node(chainer.FunctionNode):
         empty, and what counts is how much code there is to be fetched. The debug mode is left to
         Chainer's.
         """
-        gate = parameter_gate.current.gate
-        if gate is not None:
-            gate(inputs)
+        barrier = read_barrier.current.barrier
+        if barrier is not None:
+            barrier(inputs)
         if setting("debug"):
             with at_once():  # Chainer looks at all results
                 return super().apply(inputs)

@@ -1,7 +1,7 @@
 """Stochastic gradient descent with momentum over flat arrays.
 
-All parameters lie in one float32 array, their gradients in another: the update is a walk over both,
-without a call for each of the many parameters.
+All parameters lie in one float32 array and their gradients in another, so one kernel call updates
+all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MomentumSGD:
     With Nesterov's momentum, p -= learning_rate * (d + momentum * v). The learning rate is not in
     the velocity, so a schedule takes effect at once. Elements in no segment stay as they are.
 
-    Where there are `products`, each of whose matrices lies in one segment, these are the gradients.
+    `factored`: gradients that exist only as products of thin matrices, each within one segment.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class MomentumSGD:
         *,
         momentum: float,
         nesterov: bool,
-        products: Sequence[Products] = (),
+        factored: Sequence[Products] = (),
     ) -> None:
         _check(parameters, gradients, segments)
         self.parameters = parameters
@@ -51,29 +51,34 @@ class MomentumSGD:
         self.momentum = momentum
         self.nesterov = nesterov
         self.velocity = np.zeros_like(parameters)
-        self._products = [(each, self._weight_decays(each)) for each in products]
+        self._factored = [(each, self._weight_decays(each)) for each in factored]
         self._parts: dict[tuple[int, int], np.ndarray] = {}
 
-    def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
-        """One step, in place; of the elements start to stop (excluded) only, if given.
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """What an update changes."""
+        return self.parameters, self.velocity
 
-        That is of all or none of the matrices of a `Products`.
+    def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
+        """Update the elements start to stop (excluded) in place; all elements by default.
+
+        The range must contain all matrices of a bucket's factored gradients, or none of them.
         """
         if stop is None:
             stop = self.parameters.size
         rule = learning_rate, self.momentum, self.nesterov
         segments = self._segments(start, stop)
         kernels.momentum_sgd(self.parameters, self.gradients, self.velocity, segments, *rule)
-        for each, decays in self._products:
+        for each, decays in self._factored:
             if start <= each.start < stop:
                 kernels.momentum_sgd_of_products(
                     self.parameters, each, self.velocity, decays, *rule
                 )
 
     def _segments(self, start: int, stop: int) -> np.ndarray:
-        """Those between start and stop, without products, for the kernel; made once."""
+        """Segments of start to stop without factored gradients, for the kernel; cached."""
         if (start, stop) not in self._parts:
-            bounds = (bound for each, _ in self._products for bound in each.bounds())
+            bounds = (bound for each, _ in self._factored for bound in each.bounds())
             taken = sorted(bound for bound in bounds if start <= bound[0] < stop)
             gaps = _gaps(start, stop, taken)
             parts = [
@@ -85,7 +90,7 @@ class MomentumSGD:
         return self._parts[start, stop]
 
     def _weight_decays(self, products: Products) -> np.ndarray:
-        """Of each of its matrices."""
+        """The weight decay of each matrix."""
         decays = [self._segment_around(*bounds).weight_decay for bounds in products.bounds()]
         return np.array(decays, np.float64)
 
@@ -97,7 +102,7 @@ class MomentumSGD:
 
 
 def _gaps(start: int, stop: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left of start to stop between places that are taken, in order."""
+    """The parts of start to stop that are not taken, in order."""
     firsts = [start, *(last for _, last in taken)]
     return list(zip(firsts, [*(first for first, _ in taken), stop], strict=True))
 

@@ -54,9 +54,7 @@ def test_a_node_that_is_gone_is_named_and_ends_the_job(
     assert three_nodes.states() == ["up", "up", {"kill": "down", "cut": "cut"}[fault]]
     said, _ = training.communicate(timeout=LONGEST_SECONDS)
     assert training.returncode == 3, said
-    verdict = (
-        rf"error: gave up after \d+ s in .*; not arrived: .*rank 2 on {lost} \(no sign of life\)"
-    )
+    verdict = rf"error: gave up after \d+ s in .*; not joined: .*rank 2 on {lost} \(no heartbeat\)"
     assert re.search(verdict, said), said
     for number in (1, 2):
         assert "python" not in three_nodes.on(number, "ps", "-e", "-o", "comm=")
