@@ -1,7 +1,7 @@
 """Policies: what travels on the wire when a bucket of gradients is summed over all ranks.
 
 `--compression` chooses a policy from `edgeddl.registry`, or imports your own subclass of `Policy`
-with `--compression package.module:Class` (docs/examples/sign_policy.py).
+with `--compression package.module:Class` (docs/examples/round_robin.py).
 """
 
 from __future__ import annotations
