@@ -67,7 +67,7 @@ Observer = Callable[[SummedBucket], None]
 
 
 class BackwardSink(Protocol):
-    """Receives the gradients of backward passes; functions.gradient_sink knows the inner two."""
+    """Receives the gradients of backward passes; functions call only `view_for` and `ready`."""
 
     def begin_backward(self) -> None: ...
 

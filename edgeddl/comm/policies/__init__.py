@@ -64,9 +64,10 @@ class Policy(ABC):
         return sum(self.payloads(bucket))
 
     def leave_factored(self) -> Sequence[FactoredGradients]:
-        """From now on, leave sums of the plan's buckets factored where possible; the factors.
+        """Leave the sums of the plan's buckets factored from now on, and return the factors.
 
-        The factors hold a step's sums from the end of one call of `sum` to the start of the next.
+        The default multiplies them out, so there are none. Factors hold the sum of a bucket from
+        the end of one call of `sum` to the start of the next.
         """
         return ()
 
