@@ -14,7 +14,7 @@ from edgeddl.kernels.prologue import Prologue
 
 # mean and var are read if they are given; else C writes them, to new and thus contiguous vectors
 _forward = load().deferrable_function("batch_normalization_forward", "llpvvvvdidppipw")
-_prologue = load().deferrable_function("batch_normalization_prologue", "llpvvvvdidppww")
+_prologue = load().deferrable_function("batch_normalization_fold", "llpvvvvdidppww")
 _backward = load().deferrable_function("batch_normalization_backward", "llpppvvvvdiiowww")
 
 
