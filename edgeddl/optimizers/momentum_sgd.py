@@ -1,7 +1,7 @@
 """Stochastic gradient descent with momentum over flat arrays.
 
-All parameters lie in one float32 array, their gradients in another: the update is a walk over both,
-without a call for each of the many parameters.
+All parameters are in one float32 array, their gradients in another: the update is one pass over
+both instead of a call per parameter.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class Segment:
 class MomentumSGD:
     """v = momentum * v + d;  p -= learning_rate * v,  with d = gradient + weight_decay * p.
 
-    With Nesterov's momentum, p -= learning_rate * (d + momentum * v). The learning rate is not in
-    the velocity, so a schedule takes effect at once. Elements in no segment stay as they are.
+    With Nesterov's momentum, p -= learning_rate * (d + momentum * v). The velocity does not include
+    the learning rate, so a schedule takes effect at once. Elements outside all segments are not
+    changed.
 
-    Where there are `products`, each of whose matrices lies in one segment, these are the gradients.
+    `products`, if given, replace the gradients of their matrices; each matrix lies in one segment.
     """
 
     def __init__(
@@ -55,9 +56,9 @@ class MomentumSGD:
         self._parts: dict[tuple[int, int], np.ndarray] = {}
 
     def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
-        """One step, in place; of the elements start to stop (excluded) only, if given.
+        """One step, in place; only of elements start to stop (excluded), if given.
 
-        That is of all or none of the matrices of a `Products`.
+        The range must contain all or none of the matrices of each `Products`.
         """
         if stop is None:
             stop = self.parameters.size
@@ -71,7 +72,7 @@ class MomentumSGD:
                 )
 
     def _segments(self, start: int, stop: int) -> np.ndarray:
-        """Those between start and stop, without products, for the kernel; made once."""
+        """The segments between start and stop, without products, for the kernel; cached."""
         if (start, stop) not in self._parts:
             bounds = (bound for each, _ in self._products for bound in each.bounds())
             taken = sorted(bound for bound in bounds if start <= bound[0] < stop)
@@ -85,7 +86,7 @@ class MomentumSGD:
         return self._parts[start, stop]
 
     def _weight_decays(self, products: Products) -> np.ndarray:
-        """Of each of its matrices."""
+        """The weight decay of each of its matrices."""
         decays = [self._segment_around(*bounds).weight_decay for bounds in products.bounds()]
         return np.array(decays, np.float64)
 
@@ -97,7 +98,7 @@ class MomentumSGD:
 
 
 def _gaps(start: int, stop: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left of start to stop between places that are taken, in order."""
+    """The ranges of start to stop between the taken ones, which are in order."""
     firsts = [start, *(last for _, last in taken)]
     return list(zip(firsts, [*(first for first, _ in taken), stop], strict=True))
 
