@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgeddl.errors import ConfigError
+from edgeddl.kernel_builds import BUILD_NAMES
 
 MODEL_AND_DATA = "model and data"
 OPTIMIZATION = "optimization"
@@ -87,20 +88,18 @@ def state_folder() -> Path:
     return (Path(base) if base else Path.home() / ".local/state") / "edgeddl"
 
 
-# Whose kernels compute; auto: the native ones, or NumPy's where there are none.
+# Which kernels compute; auto: the native ones, or NumPy's if there is no native library.
 KERNEL_CHOICES = ("auto", "native", "reference", "chainer")
-# What the native kernels can be built for.
-KERNEL_BUILDS = ("generic", "avx2", "avx512", "cortex_a72")
 
 
 def kernel_choice() -> str:
-    """Whose kernels $EDGEDDL_KERNELS asks for."""
+    """The kernels that $EDGEDDL_KERNELS asks for."""
     return _from_environment("EDGEDDL_KERNELS", KERNEL_CHOICES) or "auto"
 
 
 def kernel_build() -> str | None:
-    """The build of the native kernels $EDGEDDL_CPU asks for; None leaves it to the processor."""
-    return _from_environment("EDGEDDL_CPU", KERNEL_BUILDS)
+    """The build of the native kernels that $EDGEDDL_CPU asks for; None: the processor decides."""
+    return _from_environment("EDGEDDL_CPU", BUILD_NAMES)
 
 
 def metrics_address(option: str | None) -> str:

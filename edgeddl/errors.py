@@ -8,7 +8,7 @@ EdgeddlError                 anything a user can mend; shown without a traceback
 ├── CommunicationError       ranks cannot work together
 │   ├── RankDisagreement     ranks run different models, data or options
 │   ├── CollectiveTimeout    ranks did not arrive at a collective operation
-│   └── NeighbourGone        a connection of the ring is lost (comm/ring.py)
+│   └── NeighbourGone        a connection of the ring is lost (comm/ring)
 ├── MemoryShortage           a batch that does not fit into the memory of a rank
 ├── CheckpointError          a checkpoint: absent, damaged, of another model
 ├── DivergenceError          loss or parameters are not finite, or far beyond those of training

@@ -59,7 +59,7 @@ class Communicator(Protocol):
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         """Replace a contiguous array by its sum over ranks; None: as was chosen for its size.
 
-        Of float32 or float64; the ring sums numbers in half precision (kernels.halves), too.
+        Of float32 or float64; the ring sums numbers in half precision (kernels.half_block), too.
         """
 
     def choose(self, choice: Choice) -> None:

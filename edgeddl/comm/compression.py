@@ -11,7 +11,7 @@ from edgeddl.comm.bucket import ITEM_BYTES, Bucket, BucketPlan
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.kernels import decode_half, encode_half
-from edgeddl.kernels.halves import HALF_BLOCK, blocks_for, empty_blocks
+from edgeddl.kernels.half_block import HALF_BLOCK, blocks_for, empty_blocks
 
 
 class BucketSum(Protocol):
@@ -53,7 +53,7 @@ class OwnGradients:
 
 
 class HalfPrecisionSum:
-    """Half precision on the wire, in blocks with a power of two each (kernels/halves.py).
+    """Half precision on the wire, in blocks with a power of two each (kernels/half_block.py).
 
     It goes round the ring, whatever was chosen for other sums, because MPI cannot add blocks. A
     rank adds in float32 what arrives and what it has, and rounds what it sends on.

@@ -19,7 +19,7 @@ from edgeddl.functions import smoothed_softmax_cross_entropy
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.parameter_gate import Gate, guarded_by
-from edgeddl.kernels.deferral import deferred, finish
+from edgeddl.kernels.call_queue import flush, queued_calls
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
 from edgeddl.training.late_update import LateUpdate
@@ -111,7 +111,7 @@ class Updater:
             self._late_update.settle(clock)
         self._reducer.begin_step(passes_left)
         for x, t in batch.micro_batches:
-            with clock.phase("forward"), guarded_by(self._gate(clock)), deferred():
+            with clock.phase("forward"), guarded_by(self._gate(clock)), queued_calls():
                 loss = smoothed_softmax_cross_entropy(self._model(x), t, self._label_smoothing)
                 scalars[0] += float(loss.array) * (len(t) / batch.images)
             self._late_update.settle(clock)  # backward writes where late gradients arrive
@@ -156,7 +156,7 @@ class Updater:
     def _await_late(self, clock: StepClock, inputs: Sequence[Any]) -> None:
         """The forward pass comes to a function of these inputs."""
         if not self._late_parameters.isdisjoint(map(id, inputs)):
-            finish()  # what was put off is done while gradients travel
+            flush()  # what was put off is done while gradients travel
             self._late_update.settle(clock)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:

@@ -1,13 +1,4 @@
-"""All-reduce by a ring of byte streams: a rank's place in it, and what becomes of lost streams.
-
-How the ring goes says kernels/reference/ring.py; kernels/csrc/ring.c does it.
-
-Streams are sockets and not MPI's messages, because nobody else tells a thread that bytes have
-arrived: MPI has to be asked, by spinning, at the expense of computing, or between naps, too late.
-Nor are bytes copied on their way to the array or the room beside it. With ResNet-18 on four
-emulated boards a step's all-reduces take 47 ms of processor time instead of the 84 ms of the same
-ring over MPI (a profile of each).
-"""
+"""A rank's end of the ring, and what happens when a connection is lost."""
 
 from __future__ import annotations
 
@@ -17,18 +8,19 @@ import threading
 
 import numpy as np
 
+from edgeddl.comm.ring.binding import ring_sum
+from edgeddl.comm.ring.position import ConnectionLost, Position
 from edgeddl.errors import CommunicationError
-from edgeddl.kernels import ring_sum
-from edgeddl.kernels.streams import Neighbours, StreamLost
 
-# Who waits is woken when so much has arrived. With a quarter of it an all-reduce of 4 MiB between
-# four emulated boards took 5.0 to 5.8 ms of processor time instead of 4.2 to 4.6, and no less time.
-WAKING_BYTES = 512 * 2**10
-LONGEST_SLEEP_MILLISECONDS = 1000  # then it looks by itself, whatever the system thinks of marks
+# A waiting rank wakes up when this much has arrived. With a quarter of it, an all-reduce of 4 MiB
+# between four emulated boards took 5.0 to 5.8 ms of processor time instead of 4.2 to 4.6 ms, and it
+# was not faster.
+LOW_WATER_BYTES = 512 * 2**10
+POLL_MILLISECONDS = 1000  # it also wakes up after this time, in case SO_RCVLOWAT is ignored
 
 
 class NeighbourGone(CommunicationError):
-    """The connection to a neighbour is lost: a consequence of a failure, hardly the cause."""
+    """The connection to a neighbour is lost: the result of another failure, rarely the cause."""
 
     def __init__(self, rank: int, reason: str) -> None:
         super().__init__(f"the connection to rank {rank} is lost: {reason}")
@@ -36,43 +28,43 @@ class NeighbourGone(CommunicationError):
 
 
 class Ring:
-    """A rank's place in the ring: streams from its left and to its right neighbour."""
+    """The connections from a rank's left and to its right neighbour."""
 
     def __init__(self, rank: int, size: int, left: socket.socket, right: socket.socket) -> None:
         self._rank, self._size = rank, size
         self._left, self._right = left, right
         self._in_use = threading.Lock()
-        for stream in (left, right):
-            stream.setblocking(False)
+        for connection in (left, right):
+            connection.setblocking(False)
 
     def sum(self, array: np.ndarray) -> None:
-        """Replace a contiguous array by its sum over all ranks, the same bits on all."""
-        # Together the ranks have one array on its way, and an item that has arrived in part does
-        # not go on. If each waited for more than this of it, all could wait for ever.
-        most = (array.nbytes // self._size - array.itemsize) // 2
-        place = Neighbours(
+        """Replace a contiguous array by its sum over all ranks: the same bits on all of them."""
+        # The ranks together have one array in transit, and an incomplete item is not forwarded. If
+        # every rank waited for more than this part of it, they would deadlock.
+        limit = (array.nbytes // self._size - array.itemsize) // 2
+        position = Position(
             self._rank,
             self._size,
             self._left,
             self._right,
-            waking_bytes=max(min(WAKING_BYTES, most), 1),
-            longest_sleep=LONGEST_SLEEP_MILLISECONDS,
+            low_water_bytes=max(min(LOW_WATER_BYTES, limit), 1),
+            poll_milliseconds=POLL_MILLISECONDS,
         )
         try:
             with self._in_use:
-                ring_sum(array, place)
-        except StreamLost as lost:
+                ring_sum(array, position)
+        except ConnectionLost as lost:
             gone = (self._rank + (-1 if lost.is_left else 1)) % self._size
             raise NeighbourGone(gone, str(lost)) from lost
 
     def break_off(self) -> None:
-        """Let whoever waits for this rank, or is this rank and waits, know that it is in vain."""
-        for stream in (self._left, self._right):
-            with contextlib.suppress(OSError):  # the neighbour has done so
-                stream.shutdown(socket.SHUT_RDWR)
+        """Shut the connections down: threads that wait on them, here or at a neighbour, fail."""
+        for connection in (self._left, self._right):
+            with contextlib.suppress(OSError):  # the neighbour was first
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Once nobody sums any more: a closed stream's number may become that of another."""
+        """Close the connections once no sum is running: a closed file descriptor may be reused."""
         self.break_off()
         with self._in_use:
             self._left.close()
