@@ -1,1 +1,4 @@
-"""Operating a cluster of boards, real or emulated. Knows edgeddl only by its commands and files."""
+"""Tools to operate a cluster of boards, real or emulated.
+
+They run edgeddl's commands and read its files; they import only `edgeddl.table`.
+"""

@@ -1,4 +1,4 @@
-"""What can go wrong with a cluster, in words for its user."""
+"""Errors that are reported to the user, and exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORTENED.maxstring = _SHORTENED.maxother = 100
 
 
 def shown(value: object) -> str:
-    """A value from a file, shortened for a message; `repr` refuses integers of 4,300 digits."""
+    """Shorten a value from a file for a message; `repr` fails for integers of 4,300 digits."""
     try:
         return _SHORTENED.repr(value)
     except ValueError:
@@ -21,7 +21,7 @@ def shown(value: object) -> str:
 
 
 class ClusterError(Exception):
-    """A message for the user: what, where, and a hint how to mend it."""
+    """An error message for the user, with a hint how to fix it."""
 
     exit_code = 2
 
@@ -30,13 +30,13 @@ class ClusterError(Exception):
 
 
 def exit_code_of(command: Callable[[], None]) -> int:
-    """Run a command; what is the user's to mend is said in words."""
+    """Run a command and return its exit code; print errors that the user can fix."""
     try:
         command()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except OSError as error:  # such as a full disk, or a file system that may not be written to
+    except OSError as error:  # such as a full disk or a read-only file system
         print(f"error: {error}", file=sys.stderr)
         return ClusterError.exit_code
     except KeyboardInterrupt:

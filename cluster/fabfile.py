@@ -1,10 +1,10 @@
-"""Daily work with a cluster of boards: `fab -l` in this folder (docs/operations.md)."""
+"""Fabric tasks to operate a cluster of boards: run `fab -l` in this folder."""
 
 from __future__ import annotations
 
 from invoke import Collection
 
-from cluster.tasks import command, deployment, linpack, power, runs, status, training
+from cluster.tasks import deployment, fetch, linpack, power, run_command, status, training
 
 namespace = Collection(
     status.status,
@@ -13,8 +13,8 @@ namespace = Collection(
     training.train,
     training.logs,
     training.stop,
-    runs.fetch,
-    command.run,
+    fetch.fetch,
+    run_command.run,
     power.reboot,
     power.shutdown,
 )

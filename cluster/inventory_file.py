@@ -1,10 +1,10 @@
-"""The one file that Ansible, Fabric and the launcher read: hosts, addresses, network, head.
+"""Reads and checks the inventory of boards: hosts, addresses, network, head.
 
     python -m cluster.inventory_file FILE [--json]
 
-checks it and prints what it says. It is a plain Ansible inventory with one group, `cluster`
-(inventory/boards.example.yml). Ansible itself would take a misspelt variable for one that nobody
-asks for, and the second of two hosts of one name for the only one: here both are errors.
+It is a plain Ansible inventory with one group, `cluster` (see inventory/boards.example.yml), which
+Ansible, Fabric and the monitoring tools share. Ansible ignores a misspelt variable, and the first
+of two hosts with the same name. Here both are errors.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cluster.inventory_values import (
     parse_number,
     parse_text,
 )
-from cluster.table import render_table
 from cluster.yaml_lines import Part, read_yaml
+from edgeddl.table import render_table
 
 FOLDER = Path(__file__).with_name("inventory")
 SAMPLE = "cluster/inventory/boards.example.yml"
@@ -45,19 +45,19 @@ HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 
 @dataclass(frozen=True)
 class Host:
-    """A board; cores and memory are None where they are to be detected."""
+    """A board. Cores and memory are None if the inventory does not set them."""
 
     name: str
     address: str
     cores: int | None
     memory_mib: int | None
-    # all of the host, its own before those of the cluster
+    # variables of the cluster, overridden by those of the host
     variables: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """A cluster, as its file describes it."""
+    """A cluster as described by its inventory."""
 
     path: Path
     network: str
@@ -71,12 +71,12 @@ class Inventory:
 
 
 def read_inventory(path: Path) -> Inventory:
-    """The file, checked; a ClusterError names the line that is wrong."""
+    """Read and check an inventory; a ClusterError names the wrong line."""
     if not path.exists():
         sample = FOLDER / "boards.example.yml"
         raise ClusterError(
-            f"there is no inventory {path}",
-            hint=f"enter your boards in a copy of the sample: cp {sample} {path}",
+            f"inventory {path} does not exist",
+            hint=f"copy the example and enter your boards: cp {sample} {path}",
         )
     top = read_yaml(path)
     groups = _entries(top, "the file", known=("cluster",), required=("cluster",))
@@ -108,11 +108,11 @@ def _entries(
 def _variables(
     part: Part, what: str, known: Sequence[str], required: Sequence[str]
 ) -> dict[str, Part]:
-    """As above; variables of Ansible and of the roles may be there besides."""
+    """Return the entries of a mapping; Ansible's and the roles' variables are allowed too."""
     entries = part.entries(what)
     for name, entry in entries.items():
         if name in OF_THE_CLUSTER and name not in known and name != "ansible_user":
-            raise entry.error(f"{name} is of the whole cluster", hint="move it to vars")
+            raise entry.error(f"{name} applies to the whole cluster", hint="move it to vars")
         if name not in known and not name.startswith(FREE_PREFIXES):
             raise _unknown(entry, name, what, (*known, *required))
     return _complete(part, what, entries, required)
@@ -123,14 +123,14 @@ def _complete(
 ) -> dict[str, Part]:
     for name in required:
         if name not in entries:
-            raise part.error(f"{what} has no {name}", hint=f"{SAMPLE} shows where it stands")
+            raise part.error(f"{what} has no {name}", hint=f"see the example in {SAMPLE}")
     return entries
 
 
 def _unknown(entry: Part, name: str, what: str, known: Sequence[str]) -> ClusterError:
     close = difflib.get_close_matches(name, known, n=1)
-    roles = "" if "hosts" in known or "cluster" in known else ", or begins with a role's name"
-    hint = f"did you mean {close[0]}?" if close else f"expected is {', '.join(known)}{roles}"
+    roles = "" if "hosts" in known or "cluster" in known else ", or a name with a role's prefix"
+    hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(known)}{roles}"
     return entry.error(f"unknown key {name!r} in {what}", hint=hint)
 
 
@@ -140,8 +140,8 @@ def _hosts(part: Part, shared: Mapping[str, Part], network: Network) -> dict[str
     for name, entry in part.entries("hosts").items():
         if not re.fullmatch(HOST_NAME, name):
             raise entry.error(
-                f"{name!r} is no host name: letters, digits and hyphens",
-                hint="each board stands by itself, with its own address",
+                f"{name!r} is not a host name: use letters, digits and hyphens",
+                hint="list each board separately, with its own address",
             )
         own = _variables(entry, name, OF_A_HOST, ("ansible_host",))
         place = own["ansible_host"]
@@ -149,13 +149,13 @@ def _hosts(part: Part, shared: Mapping[str, Part], network: Network) -> dict[str
         if address in places:
             other = places[address]
             raise place.error(
-                f"{name} has the address {address}, which line {other.line} gives already",
-                hint="each board has an address of its own",
+                f"{name} has address {address}, which is already used in line {other.line}",
+                hint="give each board its own address",
             )
         places[address] = place
         found[name] = _host(name, address, {**shared, **own})
     if not found:
-        raise part.error("there is no host", hint=f"{SAMPLE} shows how one is written")
+        raise part.error("hosts is empty", hint=f"see the example in {SAMPLE}")
     return found
 
 
@@ -174,8 +174,8 @@ def _head(part: Part, hosts: Mapping[str, Host]) -> Host:
     if name not in hosts:
         close = difflib.get_close_matches(name, hosts, n=1) or list(hosts)
         raise part.error(
-            f"cluster_head is {name!r}, which is no host of this file",
-            hint=f"one of its hosts, such as {close[0]}",
+            f"cluster_head is {name!r}, which is not a host of this inventory",
+            hint=f"use one of its hosts, such as {close[0]}",
         )
     return hosts[name]
 
@@ -207,7 +207,7 @@ def render_json(inventory: Inventory) -> str:
 def render_inventory(
     hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any], comment: str
 ) -> str:
-    """An Ansible inventory in YAML. Values are written as JSON, which YAML contains."""
+    """Render an Ansible inventory in YAML. Values are written as JSON, a subset of YAML."""
     lines = [f"# {comment}", "cluster:", "  hosts:"]
     for host, settings in hosts.items():
         lines.append(f"    {host}:")
@@ -220,9 +220,9 @@ def render_inventory(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cluster.inventory_file",
-        description="Check an inventory of boards and print what it says.",
+        description="Checks an inventory of boards and prints its contents.",
     )
-    parser.add_argument("file", type=Path, help=f"such as {SAMPLE}")
+    parser.add_argument("file", type=Path, help=f"inventory, such as {SAMPLE}")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
 

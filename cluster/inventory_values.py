@@ -1,4 +1,4 @@
-"""Values of the inventory, taken as what they must be."""
+"""Parses and checks single values of the inventory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def parse_network(part: Part) -> Network:
     try:
         hint = f"did you mean {ipaddress.ip_interface(text).network}?"
     except ValueError:
-        hint = "such as 192.168.1.0/24: the network that joins the boards"
-    raise part.error(f"cluster_network: {text!r} is no network", hint=hint)
+        hint = "the network of the boards, such as 192.168.1.0/24"
+    raise part.error(f"cluster_network: {text!r} is not a network", hint=hint)
 
 
 def parse_address(part: Part, network: Network) -> str:
@@ -29,24 +29,24 @@ def parse_address(part: Part, network: Network) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        hint = "the board's number in the network, not its name, such as 192.168.1.101"
-        raise part.error(f"ansible_host: {text!r} is no address", hint=hint) from None
+        hint = "use the board's IP address instead of its name, such as 192.168.1.101"
+        raise part.error(f"ansible_host: {text!r} is not an IP address", hint=hint) from None
     if address not in network:
         raise part.error(
-            f"ansible_host: {address} is outside of cluster_network {network}",
-            hint="mend the one or the other: training uses this network only",
+            f"ansible_host: {address} is outside cluster_network {network}",
+            hint="correct one of them: training uses this network only",
         )
     if network.num_addresses > 2 and address in (network[0], network[-1]):
-        raise part.error(f"ansible_host: {address} is not for a board: it names the whole network")
+        raise part.error(
+            f"ansible_host: {address} is the network or broadcast address of {network}"
+        )
     return str(address)
 
 
 def parse_text(part: Part, name: str) -> str:
     value = part.value()
     if not isinstance(value, str) or not value:
-        raise part.error(
-            f"{name} must be text, not {shown(value)}", hint="in quotes, if it is a number"
-        )
+        raise part.error(f"{name} must be text, not {shown(value)}", hint="put numbers in quotes")
     return value
 
 
@@ -56,6 +56,6 @@ def parse_number(part: Part, name: str) -> int:
     if is_number and value > LARGEST_NUMBER:
         raise part.error(f"{name} must be at most {LARGEST_NUMBER:,}, not {shown(value)}")
     if not is_number or value < 1:
-        hint = "without quotes and unit; leave it out and it is detected"
+        hint = "write it without quotes and unit, or remove it to have it detected"
         raise part.error(f"{name} must be a whole number above 0, not {shown(value)}", hint=hint)
     return value

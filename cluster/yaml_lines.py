@@ -1,4 +1,4 @@
-"""YAML whose every part knows its line, so that an error can name it."""
+"""Reads YAML and keeps the line of every value, for error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ModuleNotFoundError:  # without an active environment; commands import th
 
 from cluster.errors import ClusterError, shown
 
-# PyYAML reads about 100 KB a second on a laptop; an inventory of 500 boards has 50 KB.
+# PyYAML reads about 100 KB/s on a laptop; an inventory of 500 boards has 50 KB.
 LARGEST_FILE_BYTES = 2**18
 DEEPEST = 50
 # With anchors, a few lines can stand for billions of values.
@@ -24,16 +24,16 @@ MOST_VALUES = 100_000
 
 
 class _TooDeepError(Exception):
-    """Values are nested too deeply; its argument is the line."""
+    """Values are nested too deeply; the argument is the line number."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Also takes Ansible's own tags; a secret stays the text that it is in the file."""
+    """Accepts Ansible's own tags too; an encrypted value stays encrypted text."""
 
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        # Ends at once: 1,700 brackets took PyYAML 1.4 s, up to Python's limit of recursion.
+        # Fails early: 1,700 brackets took PyYAML 1.4 s, up to Python's recursion limit.
         self._depth += 1
         if self._depth > DEEPEST:
             raise _TooDeepError(self.peek_event().start_mark.line + 1)
@@ -52,7 +52,7 @@ for tag in ("!vault", "!unsafe"):
 
 @dataclass(frozen=True)
 class Part:
-    """A value in a YAML file; `line` is that of its key."""
+    """A value in a YAML file; `line` is the line of its key."""
 
     path: Path
     node: yaml.Node
@@ -62,16 +62,16 @@ class Part:
         return ClusterError(f"{self.path}:{self.line}: {message}", hint=hint)
 
     def value(self) -> Any:
-        """As Python sees it."""
+        """Return the value as a Python object."""
         loader = _Loader("")
         try:
             return loader.construct_document(self.node)
-        # PyYAML's own constructors raise the others for values that their tags do not fit.
+        # PyYAML's constructors raise these if a value does not fit its tag.
         except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise self.error(f"not to be understood: {_first_line(error)}") from None
+            raise self.error(f"invalid value: {_first_line(error)}") from None
 
     def children(self) -> list[Part]:
-        """Keys and values of a mapping, or the items of a list."""
+        """Return keys and values of a mapping, or the items of a list."""
         if not isinstance(self.node, yaml.CollectionNode):
             return []
         is_mapping = isinstance(self.node, yaml.MappingNode)
@@ -79,12 +79,13 @@ class Part:
         return [Part(self.path, node, node.start_mark.line + 1) for node in nodes]
 
     def entries(self, what: str) -> dict[str, Part]:
-        """The parts of a mapping by their keys; nothing at all is an empty one."""
+        """Return the values of a mapping by key; a missing value is an empty mapping."""
         if not isinstance(self.node, yaml.MappingNode):
             if self.value() is None:
                 return {}
             raise self.error(
-                f"{what} must be a mapping, not {shown(self.value())}", hint="lines of `key: value`"
+                f"{what} must be a mapping, not {shown(self.value())}",
+                hint="write it as lines of `key: value`",
             )
         found: dict[str, Part] = {}
         for key_node, node in self.node.value:
@@ -97,7 +98,7 @@ class Part:
                 )
             if key in found:
                 raise part.error(
-                    f"{key!r} stands here a second time, first in line {found[key].line}",
+                    f"duplicate key {key!r}, first used in line {found[key].line}",
                     hint="remove or rename one of them",
                 )
             found[key] = part
@@ -105,7 +106,7 @@ class Part:
 
 
 def read_yaml(path: Path) -> Part:
-    """The whole file as one part."""
+    """Read a file and return its top-level value."""
     try:
         text = _read_limited(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -120,7 +121,7 @@ def read_yaml(path: Path) -> Part:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         raise ClusterError(
             f"{place}: not YAML: {_first_line(error)}",
-            hint="indent with spaces, two for each level; a space after each colon",
+            hint="indent by two spaces per level, and put a space after each colon",
         ) from None
     if node is None:
         raise ClusterError(f"{path}:1: the file is empty")
@@ -140,21 +141,21 @@ def _read_limited(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class _Extent:
-    """How many values a part has with all anchors expanded, and how deeply they are nested."""
+    """Number and nesting depth of a part's values, with all anchors expanded."""
 
     values: int
     depth: int
 
 
 def _measure(part: Part, known: dict[yaml.Node, _Extent], depth: int = 0) -> _Extent:
-    """The extent of a part `depth` levels below the top; a value must not contain itself."""
+    """Measure a part `depth` levels below the top; raise if a value contains itself."""
     node = part.node
     if node not in known and depth <= DEEPEST:
         inner = [_measure(child, known, depth + 1) for child in part.children()]
         values = 1 + sum(extent.values for extent in inner)
         known[node] = _Extent(values, 1 + max((extent.depth for extent in inner), default=0))
     if node not in known or depth + known[node].depth > DEEPEST:
-        raise part.error("values are nested too deeply, or contain themselves")
+        raise part.error("values are nested too deeply or contain themselves")
     return known[node]
 
 

@@ -1,4 +1,7 @@
-"""Tables for eyes: aligned columns of text."""
+"""Renders tables as aligned columns of text.
+
+The tools in `cluster` use it too, so it imports neither NumPy nor Chainer.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ from collections.abc import Sequence
 
 def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows under headings; columns of numbers, or "-" for none, are aligned to the right."""
-    table = [list(headings), *[list(row) for row in rows]]
-    widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
-    right = [all(_is_number(row[column]) for row in rows) for column in range(len(headings))]
+    columns = list(zip(headings, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(_is_number(cell) for cell in column[1:]) for column in columns]
     lines = [
         "  ".join(
             cell.rjust(width) if is_right else cell.ljust(width)
             for cell, width, is_right in zip(row, widths, right, strict=True)
         ).rstrip()
-        for row in table
+        for row in (headings, ["-" * width for width in widths], *rows)
     ]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([lines[0], rule, *lines[1:]])
+    return "\n".join(lines)
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.lstrip("+-")[:1].isdigit()
+    """Whether a cell is a number, with or without sign and unit; an IP address has more dots."""
+    return cell == "-" or (cell.lstrip("+-")[:1].isdigit() and cell.count(".") < 2)
 
 
 def counted(count: int, noun: str) -> str:

@@ -1,11 +1,11 @@
-"""What compression of gradients costs in computing, and what it saves in transfers.
+"""Measures the compute cost of gradient compression and the transfer time it saves.
 
     OPENBLAS_NUM_THREADS=1 python scripts/bench_compression.py [--json FILE]
 
-Sums the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks, with messages that go
-nowhere: what is left is what the communication thread converts and multiplies. Adding up is part of
-the all-reduce, whatever travels, and PowerSGD's last product part of the update. A compression pays
-on links slower than the break-even.
+Reduces the gradients of ResNet-18 (44.7 MB) bucket by bucket as one of N ranks whose messages are
+not sent. What remains is the work of the communication thread: conversions and matrix products. The
+additions are part of every all-reduce, and PowerSGD's last product is part of the update, so both
+are left out. Compression pays off on links slower than the break-even rate.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import BucketPlan, plan_buckets
-from edgeddl.comm.communicator import optimal_bytes
+from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.compression import COMPRESSIONS
 from edgeddl.comm.powersgd import PowerSGD
 from edgeddl.config import TrainConfig
@@ -41,7 +41,7 @@ class NowhereCommunicator:
         self.size = size
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def plan_resnet18() -> BucketPlan:
@@ -50,8 +50,8 @@ def plan_resnet18() -> BucketPlan:
 
 
 def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
-    """Best of a few steps, in seconds."""
-    arena, communicator = Arena(plan), NowhereCommunicator(size)
+    """Measure a compression; seconds are the minimum over a few steps."""
+    arena, communicator = Arena(plan), cast(Communicator, NowhereCommunicator(size))
     bucket_sum = COMPRESSIONS[compression](plan, TrainConfig().compression_rank)
     if isinstance(bucket_sum, PowerSGD):
         bucket_sum.leave_products()
@@ -61,8 +61,7 @@ def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
         arena.gradients[...] = gradients
         started = time.perf_counter()
         sent_bytes = sum(
-            bucket_sum(communicator, bucket, arena.flat_gradient(bucket))  # type: ignore[arg-type]
-            for bucket in plan.buckets
+            bucket_sum(communicator, bucket, arena.flat_gradient(bucket)) for bucket in plan.buckets
         )
         seconds.append(time.perf_counter() - started)
     saved_bytes = optimal_bytes(gradients.nbytes, size) - sent_bytes
@@ -78,12 +77,14 @@ def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the results to this file"
+    )
     options = parser.parse_args()
     plan = plan_resnet18()
     results = [measure(plan, kind, size) for kind in ("fp16", "powersgd") for size in (2, 4, 8)]
     saved = (f"saved at {link} Mbit/s" for link in LINKS_MBIT)
-    headings = ("compression", "ranks", "sent", "computing", *saved, "break-even")
+    headings = ("compression", "ranks", "sent", "compute", *saved, "break-even")
     rows = [
         [
             result["compression"],

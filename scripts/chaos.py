@@ -1,12 +1,12 @@
 """Stop and kill ranks and nodes of short training runs, and count the runs that hang.
 
     scripts/chaos                      on this host and, as root, on an emulated cluster
-    scripts/chaos --quick              the three faults that only scripts/prterun can notice
+    scripts/chaos --quick              three faults that only scripts/prterun can detect
     scripts/chaos --json chaos.json
 
 A run passes if it ends by itself within LONGEST_SECONDS of the fault, with exit code 0 only if it
-was complete, and leaves no process behind. The exit code is 1 if a run does not pass. A run that
-ended before the fault is counted as missed: it shows nothing.
+was complete, and leaves no processes behind. The exit code is 1 if a run does not pass. A run that
+ended before the fault counts as missed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from edgeddl.table import render_table  # noqa: E402
 
 RANKS = 3
 TIMEOUT_SECONDS = 6
-# Timeout, margins, and a busy machine.
+# the timeout, with margins for a busy machine
 LONGEST_SECONDS = 60
-# Open MPI passes on variables of this prefix, so it marks the ranks of a job on all nodes.
+# Open MPI exports variables with this prefix, so it marks the ranks of a job on all nodes.
 MARK = "OMPI_EDGEDDL_CHAOS"
 TRAIN = (
     "mpirun", "-np", str(RANKS), "python", "-m", "edgeddl.train",
@@ -50,7 +50,7 @@ MOMENTS = ("start-up", "start-up + 0.5 s", "mid-run", "shut-down")
 
 @dataclass(frozen=True)
 class Case:
-    """A fault: where ranks run, what happens to which rank or node, and when."""
+    """A fault: the system on which ranks run, the fault, the rank it hits, and the moment."""
 
     system: str
     fault: str
@@ -60,9 +60,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: exit code None for one that did not.
+    """How a run ended. The exit code is None if it hung.
 
-    `missed`: the run had ended before the fault, as it may at shut-down, and shows nothing.
+    `missed`: the run had already ended before the fault, which can happen at shut-down.
     """
 
     missed: bool
@@ -70,7 +70,7 @@ class Outcome:
     exit_code: int | None
     complete: bool
     left_over: int
-    said: str
+    output: str
 
     @property
     def verdict(self) -> str:
@@ -126,8 +126,8 @@ def run(case: Case, folder: Path) -> Outcome:
         job.kill()
         job.wait()
     complete = (folder / "run" / "summary.json").exists()
-    said = (folder / "output").read_text(errors="replace")
-    return Outcome(missed, round(seconds, 1), exit_code, complete, left_over, said)
+    text = (folder / "output").read_text(errors="replace")
+    return Outcome(missed, round(seconds, 1), exit_code, complete, left_over, text)
 
 
 def await_moment(case: Case, mark: str, run: Path, job: subprocess.Popen[bytes]) -> None:
@@ -135,13 +135,13 @@ def await_moment(case: Case, mark: str, run: Path, job: subprocess.Popen[bytes])
         "mid-run": lambda: bool(list(run.glob("checkpoints/*.npz"))),
         "shut-down": (run / "summary.json").exists,
     }
-    is_there = moments.get(case.moment, lambda: case.rank in dict(map(reversed, ranks_of(mark))))
+    is_there = moments.get(
+        case.moment, lambda: any(rank == case.rank for _, rank in ranks_of(mark))
+    )
     deadline = time.monotonic() + LONGEST_SECONDS
     while not is_there():
         if job.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(
-                f"error: the run does not reach {case.moment}: see {run.parent}/output"
-            )
+            raise SystemExit(f"error: the run did not reach {case.moment}: see {run.parent}/output")
         time.sleep(0.01)
     if case.moment == "start-up + 0.5 s":
         time.sleep(0.5)
@@ -153,7 +153,7 @@ def inflict(case: Case, mark: str) -> None:
         return
     for process, rank in ranks_of(mark):
         if rank == case.rank:
-            with contextlib.suppress(ProcessLookupError):  # a run that was faster
+            with contextlib.suppress(ProcessLookupError):  # the run has already ended
                 os.kill(process, signal.Signals[case.fault])
 
 
@@ -162,7 +162,7 @@ def node(rank: int) -> str:
 
 
 def ranks_of(mark: str) -> Iterator[tuple[int, int]]:
-    """Processes of the job's ranks, on nodes too: they are processes of this host."""
+    """Yield PID and rank of the job's processes; those of nodes are visible on this host too."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             lines = (process / "environ").read_bytes().split(b"\0")
@@ -189,9 +189,15 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/chaos", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--quick", action="store_true", help="three faults on this host")
-    parser.add_argument("--system", choices=("host", "nodes"), help="only there (both, if root)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
+    parser.add_argument("--quick", action="store_true", help="only three faults, on this host")
+    parser.add_argument(
+        "--system",
+        choices=("host", "nodes"),
+        help="only this system (default: both if root)",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the results to this file"
+    )
     return parser.parse_args()
 
 
@@ -211,7 +217,7 @@ def main() -> int:
                 file=sys.stderr, flush=True,
             )  # fmt: skip
             if outcome.verdict not in ("ok", "missed"):
-                print(outcome.said, file=sys.stderr)
+                print(outcome.output, file=sys.stderr)
     return report(results, options.json)
 
 

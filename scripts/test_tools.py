@@ -1,4 +1,4 @@
-"""Installs what tests need besides .venv: Debian's packages (as root), or PyTorch.
+"""Installs what tests need in addition to .venv: Debian packages (as root) or PyTorch.
 
 scripts/test-tools calls it:  python scripts/test_tools.py packages|torch
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rivals.torch_environment import TORCH_PYTHON, has_torch, install
+from baselines.torch_environment import TORCH_PYTHON, has_torch, install
 
 from cluster.emulate.debian_packages import install as install_packages
 from cluster.emulate.debian_packages import missing_packages
 from cluster.emulate.requirements import EMULATOR_PACKAGES, PACKAGES
 from cluster.errors import exit_code_of
 
-# program: the packages that bring it, and what they only recommend
+# program: its packages, including those that are only recommended
 TEST_PACKAGES = {
     **PACKAGES,
     **EMULATOR_PACKAGES,
@@ -33,11 +33,11 @@ TEST_PACKAGES = {
 def install_missing_packages() -> None:
     if missing := missing_packages(TEST_PACKAGES):
         install_packages(missing)
-    print("Debian's packages for tests are installed")
+    print("Debian packages for tests are installed")
 
 
 def install_torch() -> None:
-    """Only the comparison with PyTorch needs it, so a failed download is no error."""
+    """Install PyTorch; a failed download is not an error: only the comparison needs it."""
     try:
         if not has_torch(TORCH_PYTHON):
             install()

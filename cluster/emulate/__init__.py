@@ -1,20 +1,23 @@
-"""A cluster of boards on one Linux machine: N nodes on a bridge, each with its own namespaces,
-network link, share of the processor, memory limit and sshd.
+"""An emulated cluster of boards on one Linux machine.
 
-    spec.py           what is asked for: nodes, addresses, shares (pure)
+N nodes are connected by a bridge. Each has its own namespaces, network link, CPU quota, memory
+limit and sshd.
+
+    spec.py           the requested cluster: nodes, addresses, limits (pure)
     network.py        bridge, links and their rates
-    cgroups.py        shares of processor and memory
+    cgroups.py        CPU and memory limits
     ssh.py            keys, known hosts, configuration of sshd and ssh
-    openmpi.py        Open MPI's files that make a plain mpirun span the cluster
-    first_process.py  how a node's first process is started, joined and found
-    light.py          a node as namespaces over the host's file system (light_node.sh)
-    machine.py        a node as a whole Debian with systemd (machine_node.sh)
-    roots.py          the Debian that machines share (debian_root.sh, binfmt.sh)
-    host_settings.py  mirrors, proxies, certificates of this host, for machines
-    way_out.py        forwarding, so that machines can install packages
-    host_switch.py    settings of this host's kernel, put back in the end
-    inventory.py      the file that Ansible and others read
-    cluster.py        up, down, faults: joins the above
-    state.py          the cluster's folder; folder_lock.py makes changes one at a time
-    requirements.py   what the host must have
+    openmpi.py        Open MPI's defaults, with which a plain mpirun spans the cluster
+    init_process.py   starts, joins and finds a node's process 1
+    light_node.py     a node that shares the host's file system (light_node.sh)
+    machine_node.py   a node that boots its own Debian with systemd (machine_node.sh)
+    rootfs.py         the Debian root file system that machines share (debian_root.sh, binfmt.sh)
+    host_settings.py  the host's mirrors, proxies and certificates, for machines
+    nat.py            address translation, so that machines can install packages
+    sysctl.py         kernel settings of the host, restored at the end
+    host_command.py   runs the host's tools
+    inventory.py      the inventory for Ansible and other tools
+    cluster.py        up, down and faults: combines the modules above
+    state.py          the cluster's state folder; folder_lock.py serialises changes
+    requirements.py   what the host must provide; debian_packages.py installs it
 """

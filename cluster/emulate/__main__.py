@@ -1,4 +1,4 @@
-"""python -m cluster.emulate: a cluster of boards on this machine."""
+"""python -m cluster.emulate: an emulated cluster of boards on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from cluster.emulate.cluster import EmulatedCluster, NodeStatus
 from cluster.emulate.inventory import default_path
 from cluster.emulate.requirements import check_host, install_tools
-from cluster.emulate.roots import clean, host_arch
+from cluster.emulate.rootfs import clean, host_arch
 from cluster.emulate.spec import (
     DEFAULT_NAME,
     DEFAULT_NETWORK,
@@ -31,7 +31,7 @@ from cluster.emulate.spec import (
 )
 from cluster.emulate.state import clusters_of_machines
 from cluster.errors import ClusterError, exit_code_of
-from cluster.table import render_table
+from edgeddl.table import render_table
 
 EXAMPLES = """\
 examples:
@@ -46,7 +46,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):  # what was begun is taken back
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: undo unfinished changes
         signal.signal(number, signal.default_int_handler)
     options = build_parser().parse_args(arguments)
 
@@ -60,61 +60,71 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cluster.emulate",
-        description="A cluster of boards on this machine: N nodes on a bridge, each with its own"
-        " network, names, processes, sshd, and a board's share of processor, link and memory."
-        " Needs Linux and root.",
+        description="Emulates a cluster of boards on this machine: N nodes on a bridge, each with"
+        " its own network, host name, processes and sshd, and with the CPU, link rate and memory of"
+        " a board. Needs Linux and root.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--name", default=DEFAULT_NAME, help="the cluster's name: several may be up (%(default)s)"
+        "--name",
+        default=DEFAULT_NAME,
+        help="name of the cluster; several can be up at once (default: %(default)s)",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_up(commands)
-    down = commands.add_parser("down", help="take the cluster away, with all that runs on it")
+    down = commands.add_parser("down", help="remove the cluster and end everything that runs on it")
     down.set_defaults(run=take_down)
-    status = commands.add_parser("status", help="how each node is doing")
+    status = commands.add_parser("status", help="show the state of each node")
     status.add_argument("--json", action="store_true", help="print JSON instead of a table")
     status.set_defaults(run=print_status)
-    clean = commands.add_parser("clean", help="remove the Debian that machines share")
+    clean = commands.add_parser("clean", help="remove the cached Debian of machines")
     clean.set_defaults(run=clean_roots)
     _add_node_commands(commands)
     return parser
 
 
 def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    up = commands.add_parser("up", help="make the cluster")
-    up.add_argument("--nodes", type=int, default=4, metavar="N", help="how many (%(default)s)")
+    up = commands.add_parser("up", help="create the cluster")
+    up.add_argument(
+        "--nodes", type=int, default=4, metavar="N", help="number of nodes (default: %(default)s)"
+    )
     up.add_argument("--kind", choices=KINDS, default="light", help=(
-        "light: over this machine's file system, up in seconds; machine: a whole Debian with"
-        " systemd, as provisioning finds a board (%(default)s)"
+        "light: shares this machine's file system, up in seconds; machine: its own Debian with"
+        " systemd, like a freshly flashed board (default: %(default)s)"
     ))  # fmt: skip
     up.add_argument("--cpu", default=str(PI_4_CORES), metavar="X", help=(
-        "a node's share of processors; the default is one Raspberry Pi 4's worth (%(default)s)"
+        "CPU quota of a node, in cores; the default corresponds to a Raspberry Pi 4"
+        " (default: %(default)s)"
     ))  # fmt: skip
     up.add_argument("--rate", default=f"{PI_4_RATE_MBIT:g}", metavar="MBIT", help=(
-        "rate of a node's link in Mbit/s, each way (%(default)s)"
+        "rate of a node's link in Mbit/s, in each direction (default: %(default)s)"
     ))  # fmt: skip
     up.add_argument(
-        "--memory", default="4G", metavar="SIZE", help="a node's memory (%(default)s); no swap"
+        "--memory",
+        default="4G",
+        metavar="SIZE",
+        help="memory of a node; nodes have no swap (default: %(default)s)",
     )
     up.add_argument("--node", action="append", default=[], metavar="NODE:KEY=X,...", help=(
-        "one node otherwise than the rest: cpu, rate, memory; may be repeated"
+        "cpu, rate or memory of a single node; can be repeated"
     ))  # fmt: skip
     up.add_argument("--network", default=DEFAULT_NETWORK, metavar="CIDR", help=(
-        "addresses of the nodes, from the first, and of the host, the last (%(default)s)"
+        "network of the nodes, which get its first addresses; the host gets the last one"
+        " (default: %(default)s)"
     ))  # fmt: skip
     up.add_argument("--environment", type=Path, metavar="DIR", help=(
-        "virtual environment that is active on light nodes (default: the one this runs in)"
+        "virtual environment to activate on light nodes (default: the active one)"
     ))  # fmt: skip
     up.add_argument("--inventory", type=Path, metavar="FILE", help=(
         "where to write the inventory (default: cluster/inventory/emulated-NAME.yml)"
     ))  # fmt: skip
     up.add_argument("--suite", choices=("bookworm", "trixie"), default="bookworm", help=(
-        "Debian release of machines (%(default)s)"
+        "Debian release of machines (default: %(default)s)"
     ))  # fmt: skip
     up.add_argument("--arch", choices=("amd64", "arm64"), default=host_arch(), help=(
-        "architecture of machines; arm64 on another host runs under qemu, slowly (%(default)s)"
+        "architecture of machines; arm64 on another host runs under qemu, which is slow"
+        " (default: %(default)s)"
     ))  # fmt: skip
     up.set_defaults(run=bring_up)
 
@@ -122,11 +132,11 @@ def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _add_node_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     texts = {
         "exec": "run a command on a node",
-        "ssh": "log in to a node, or run a command by ssh",
-        "kill": "a node loses its power",
-        "cut": "a node's cable is pulled",
-        "restore": "cable, power and shares are there again",
-        "slow": "a node gets another share of processor or link",
+        "ssh": "log in to a node, or run a command over ssh",
+        "kill": "simulate a power failure of a node",
+        "cut": "disconnect a node from the network",
+        "restore": "reconnect or restart a node and restore its limits",
+        "slow": "change a node's CPU quota or link rate",
     }
     runs = {
         "exec": run_command, "ssh": log_in, "kill": kill, "cut": cut, "restore": restore,
@@ -134,13 +144,13 @@ def _add_node_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     }  # fmt: skip
     for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
-        command.add_argument("node", metavar="NODE", help="such as pi-02")
+        command.add_argument("node", metavar="NODE", help="name of the node, such as pi-02")
         command.set_defaults(run=runs[name])
         if name in ("exec", "ssh"):
             command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
         if name == "slow":
-            command.add_argument("--cpu", metavar="X", help="share of processors")
-            command.add_argument("--rate", metavar="MBIT", help="rate of the link in Mbit/s")
+            command.add_argument("--cpu", metavar="X", help="CPU quota in cores")
+            command.add_argument("--rate", metavar="MBIT", help="link rate in Mbit/s")
 
 
 def bring_up(options: argparse.Namespace) -> None:
@@ -153,7 +163,7 @@ def bring_up(options: argparse.Namespace) -> None:
     cluster = EmulatedCluster(spec.name)
     inventory = (options.inventory or default_path(spec.name)).absolute()
     if not cluster.up(spec, environment=_environment(options), inventory_path=inventory):
-        print(f"cluster {spec.name!r} is up already")
+        print(f"cluster {spec.name!r} is already up")
     print(render_status(cluster.status()))
     print(f"\ninventory  {os.path.relpath(inventory)}")
     command = f"exec {spec.head.name} -- mpirun -np {len(spec.nodes)} hostname"
@@ -186,20 +196,23 @@ def _environment(options: argparse.Namespace) -> Path | None:
         return None
     if not (environment / "bin" / "activate").is_file():
         raise ClusterError(
-            f"--environment {environment} is not a virtual environment: it has no bin/activate"
+            f"--environment {environment}: not a virtual environment (no bin/activate)"
         )
     return environment.absolute()
 
 
 def take_down(options: argparse.Namespace) -> None:
     found = EmulatedCluster(options.name).down()
-    print(f"cluster {options.name!r} is down" if found else f"no cluster {options.name!r} was up")
+    print(f"cluster {options.name!r} is down" if found else f"cluster {options.name!r} was not up")
 
 
 def clean_roots(options: argparse.Namespace) -> None:
     if users := clusters_of_machines():
-        raise ClusterError(f"in use by cluster {', '.join(users)}", hint="take it down first")
-    print(f"removed: {', '.join(clean()) or 'nothing was there'}")
+        raise ClusterError(
+            f"the cached Debian is in use by cluster {', '.join(users)}",
+            hint="run `down` for this cluster first",
+        )
+    print(f"removed: {', '.join(clean()) or 'nothing'}")
 
 
 def print_status(options: argparse.Namespace) -> None:
@@ -254,7 +267,7 @@ def restore(options: argparse.Namespace) -> None:
 
 def slow_down(options: argparse.Namespace) -> None:
     if options.cpu is None and options.rate is None:
-        raise ClusterError("nothing to change", hint="give --cpu X, --rate MBIT or both")
+        raise ClusterError("nothing to change", hint="use --cpu X, --rate MBIT or both")
     EmulatedCluster(options.name).slow(
         options.node,
         cores=None if options.cpu is None else parse_number(options.cpu, "--cpu"),

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Has the kernel run programs for 64-bit ARM by qemu, or takes that back.
+# Registers qemu with the kernel as interpreter of 64-bit ARM programs, or unregisters it.
 #
 #   binfmt.sh add NAME QEMU
 #   binfmt.sh remove NAME
 #
-# Runs in a mount namespace of its own, so that the host's mounts stay as they are. Where the kernel
-# ties what is registered to that mount (Linux 6.7 and later), it ends with the namespace.
+# Runs in its own mount namespace, so that the host's mounts do not change. Since Linux 6.7 a
+# registration belongs to its mount and ends with the namespace.
 set -eu
 action=$1 name=$2 qemu=${3:-}
 formats=/proc/sys/fs/binfmt_misc
@@ -15,7 +15,7 @@ mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\x
 [ -e $formats/register ] || mount -t binfmt_misc binfmt_misc $formats
 case $action in
     add)
-        # F: the emulator is opened now, so it need not be there in another root
+        # F: the kernel opens the emulator now, so it is not needed inside another root
         [ -e "$formats/$name" ] ||
             printf '%s\n' ":$name:M::$magic:$mask:$qemu:F" >$formats/register
         ;;

@@ -1,4 +1,4 @@
-"""A node's share of processor and memory, by cgroups of version 2 or 1."""
+"""CPU and memory limits of a node, by cgroups of version 2 or 1."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from cluster.errors import ClusterError
 
 MOUNTS = Path("/proc/mounts")
-# Short, so that a node that has used up its share waits for milliseconds, not for tenths of a
-# second, and messages are answered in about the time a slower processor would take. With half of
-# it, nodes that share a core find its cache taken so often that they compute 4 % slower.
+# Short, so that a throttled node waits for milliseconds instead of tenths of a second, and answers
+# messages in about the time a slower processor would take. With half this period, nodes that share
+# a core evict each other's cache so often that they compute 4 % slower.
 PERIOD_MICROSECONDS = 10_000
-# The kernel accepts no smaller quota.
+# the smallest quota that the kernel accepts
 SMALLEST_QUOTA_MICROSECONDS = 1_000
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where cgroups are made: version 2 has one tree, version 1 one for cpu, one for memory.
+    """The mounted cgroup trees: one in version 2, one each for cpu and memory in version 1.
 
-    Beside those of version 1 there may be trees that limit nothing, in which a node's systemd only
-    keeps account of its processes.
+    In version 1 there may be further trees without limits, which a node's systemd uses only to
+    track its processes.
     """
 
     version: int
@@ -33,7 +33,7 @@ class Hierarchy:
 
 
 def find_hierarchy(mounts: Path = MOUNTS) -> Hierarchy:
-    """The mounted cgroup trees that limit processor and memory."""
+    """Find the mounted cgroup trees that limit CPU and memory."""
     limits: dict[str, Path] = {}
     accounts = []
     for line in mounts.read_text().splitlines():
@@ -47,7 +47,7 @@ def find_hierarchy(mounts: Path = MOUNTS) -> Hierarchy:
             limits |= {name: Path(folder) for name in names if name in ("cpu", "memory")}
             accounts += [Path(folder)] if "name=systemd" in names else []
     if limits.keys() != {"cpu", "memory"}:
-        raise ClusterError("no cgroups for cpu and memory are mounted on this machine")
+        raise ClusterError("this machine has no mounted cgroups for cpu and memory")
     return Hierarchy(1, (limits["cpu"], limits["memory"], *accounts))
 
 
@@ -75,7 +75,7 @@ class NodeCgroup:
             if self._version == 2:
                 for level in (parent.parent, parent):
                     (level / "cgroup.subtree_control").write_text("+cpu +memory")
-        # What else the host does shall not take from nodes what a board has to itself.
+        # Other processes of the host must not take CPU time from nodes: a board has its own.
         name, largest = {1: ("cpu.shares", 262_144), 2: ("cpu.weight", 10_000)}[self._version]
         (self._parents[0] / name).write_text(f"{largest}")
 
@@ -84,20 +84,20 @@ class NodeCgroup:
         period = round(quota / cores)
         burst = self._cpu / {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}[self._version]
         if burst.exists():  # not in kernels before 5.14
-            burst.write_text("0")  # any quota goes with no burst
+            burst.write_text("0")  # without a burst, any quota is valid
         if self._version == 2:
             (self._cpu / "cpu.max").write_text(f"{quota} {period}")
         else:
-            (self._cpu / "cpu.cfs_quota_us").write_text("-1")  # any period goes with no quota
+            (self._cpu / "cpu.cfs_quota_us").write_text("-1")  # without one, any period is valid
             (self._cpu / "cpu.cfs_period_us").write_text(f"{period}")
             (self._cpu / "cpu.cfs_quota_us").write_text(f"{quota}")
-        # What a node could not use in one period, because others had the core, it may use in the
-        # next. Without this, four nodes of 0.35 on two cores got 0.32, one always the least.
+        # A node may use in the next period what it could not use in this one because others had
+        # the core. Without this, four nodes of 0.35 on two cores got 0.32, one always the least.
         if burst.exists():
             burst.write_text(f"{quota}")
 
     def set_memory(self, size_bytes: int) -> None:
-        """A limit without swap: a board has none."""
+        """Limit the memory, without swap: a board has none."""
         names = {1: ("limit_in_bytes", "swappiness"), 2: ("max", "swap.max")}
         limit, swap = (self._memory / f"memory.{name}" for name in names[self._version])
         limit.write_text(f"{size_bytes}")
@@ -106,17 +106,16 @@ class NodeCgroup:
 
     def enter(self, pid: int) -> None:
         for folder in self._folders:
-            # beside the cgroup that systemd-nspawn has made for a machine: only leaves may have
-            # processes
+            # Only leaf cgroups may contain processes, and systemd-nspawn creates children.
             leaf = folder / "supervisor" if (folder / "supervisor").exists() else folder
             (leaf / "cgroup.procs").write_text(f"{pid}")
 
     def processes(self) -> list[int]:
-        """Of this cgroup and those that a node's systemd makes below it."""
+        """Return the processes of this cgroup and of those that a node's systemd makes below it."""
         pids: set[int] = set()
         for folder in self._folders:
             for path, *_ in os.walk(folder):
-                with contextlib.suppress(OSError):  # the cgroup has just ended
+                with contextlib.suppress(OSError):  # the cgroup was just removed
                     pids |= {int(pid) for pid in Path(path, "cgroup.procs").read_text().split()}
         return sorted(pids)
 
@@ -125,7 +124,7 @@ class NodeCgroup:
         return int((self._memory / name).read_text())
 
     def throttled(self) -> float:
-        """The part of all periods in which the node has used up its share."""
+        """Return the fraction of periods in which the node used up its quota."""
         lines = (self._cpu / "cpu.stat").read_text().splitlines()
         counts = {name: int(value) for name, value in (line.split() for line in lines)}
         return counts["nr_throttled"] / counts["nr_periods"] if counts["nr_periods"] else 0.0
@@ -134,30 +133,30 @@ class NodeCgroup:
         for parent, folder in zip(self._parents, self._folders, strict=True):
             for path, *_ in os.walk(folder, topdown=False):
                 os.rmdir(path)
-            with contextlib.suppress(OSError):  # other nodes are still there
+            with contextlib.suppress(OSError):  # not empty: there are other nodes
                 parent.rmdir()
 
 
 def nodes_left(hierarchy: Hierarchy, cluster: str) -> list[str]:
-    """Names of nodes that have a cgroup."""
+    """Return the names of nodes that have a cgroup."""
     parents = [root / f"edgeddl-{cluster}" for root in hierarchy.roots]
     return sorted({path.name for parent in parents for path in parent.glob("*/")})
 
 
 def kill_all(pids: list[int]) -> None:
-    """End processes at once; returns when they are gone."""
+    """Kill processes and wait until they are gone."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while any(_is_alive(pid) for pid in pids):
         if time.monotonic() > deadline:
-            raise ClusterError(f"processes {pids} do not end")
+            raise ClusterError(f"processes {pids} did not end within 10 s of SIGKILL")
         time.sleep(0.01)
 
 
 def _is_alive(pid: int) -> bool:
-    """Also a process that has ended, but whose parent has not looked yet, is gone."""
+    """Whether a process runs; zombies do not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

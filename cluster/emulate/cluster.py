@@ -1,4 +1,4 @@
-"""Brings an emulated cluster up and down, and makes its faults."""
+"""Creates and removes an emulated cluster, and injects faults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from cluster.emulate import cgroups, first_process, inventory, network, roots, ssh, way_out
+from cluster.emulate import cgroups, init_process, inventory, nat, network, rootfs, ssh
 from cluster.emulate.cgroups import Hierarchy, NodeCgroup, find_hierarchy
-from cluster.emulate.light import LightNodes
-from cluster.emulate.machine import MachineNodes, format_name
+from cluster.emulate.light_node import LightNodes
+from cluster.emulate.machine_node import MachineNodes, binfmt_name
 from cluster.emulate.spec import ClusterSpec, NodeSpec, command_line
 from cluster.emulate.state import ClusterState
 from cluster.errors import ClusterError
@@ -29,21 +29,21 @@ class Nodes(Protocol):
     """A kind of node."""
 
     def prepare(self) -> None:
-        """Make what nodes need before any is started."""
+        """Create what nodes need before the first one starts."""
 
     def start(self, node: NodeSpec, cgroup: NodeCgroup) -> None:
-        """Start a node's first process and return."""
+        """Start a node's process 1 and return."""
 
     def variables(self) -> dict[str, str]:
-        """What a command on a node finds in its process environment."""
+        """Return the environment variables of a command on a node."""
 
     def inventory_variables(self) -> dict[str, str]:
-        """By which these nodes differ from provisioned boards."""
+        """Return the inventory variables that differ from those of provisioned boards."""
 
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """How a node is doing now; `state`: up, cut (its link is down) or down."""
+    """The current state of a node; `state` is up, cut (its link is down) or down."""
 
     spec: NodeSpec
     state: str
@@ -55,7 +55,7 @@ class NodeStatus:
 
 
 class EmulatedCluster:
-    """One cluster, by its name; every command makes this object anew."""
+    """One cluster, by its name. All state is in files, so every command creates this object."""
 
     def __init__(self, name: str, hierarchy: Hierarchy | None = None) -> None:
         self.state = ClusterState(name)
@@ -64,16 +64,17 @@ class EmulatedCluster:
     # Whole clusters
 
     def up(self, spec: ClusterSpec, *, environment: Path | None, inventory_path: Path) -> bool:
-        """Make the cluster, unless it is up exactly so; says whether it was made.
+        """Create the cluster; return False if one with the same settings is already up.
 
-        Whatever there is of another one of this name goes first, with all that runs on it.
+        An existing cluster of this name with other settings is removed first, with everything that
+        runs on it.
         """
         if spec.kind == "machine":
-            roots.make_root(spec.suite, spec.arch)
+            rootfs.make_root(spec.suite, spec.arch)
         facts: dict[str, Any] = {
             "environment": str(environment) if environment else None,
             "inventory": str(inventory_path),
-            "slowed": {},  # by node: what `slow` has changed
+            "slowed": {},  # by node: the limits that `slow` changed
         }
         with self.state.locked():
             if self._is_up_as(spec, facts):
@@ -82,7 +83,7 @@ class EmulatedCluster:
             inventory.check(inventory_path, spec.name)
             self._clear()
             self.state.create()
-            # What is known before anything is made can be taken down, also after a crash.
+            # Saved before anything is created, so that `down` can remove it even after a crash.
             self.state.save(spec, **facts)
             try:
                 self._make(spec)
@@ -94,12 +95,12 @@ class EmulatedCluster:
         return True
 
     def down(self) -> bool:
-        """Take away everything; says whether there was anything."""
+        """Remove the cluster; return whether there was one."""
         with self.state.locked():
             return self._clear()
 
     def status(self) -> list[NodeStatus]:
-        """Each node as it is now, also where `slow` has changed it."""
+        """Return each node's current state, including limits changed by `slow`."""
         spec, facts = self.state.load()
         now = [dataclasses.replace(n, **facts["slowed"].get(n.name, {})) for n in spec.nodes]
         return [self._node_status(spec, node) for node in now]
@@ -107,19 +108,19 @@ class EmulatedCluster:
     # Single nodes
 
     def kill(self, name: str) -> None:
-        """A board loses its power: its link falls silent first, so nobody is told."""
+        """Simulate a power failure: with the link down first, peers see no closed sockets."""
         with self.state.locked():
             spec, node = self._find(name)
             network.disconnect(node)
             cgroups.kill_all(self._processes(spec, node))
 
     def cut(self, name: str) -> None:
-        """The node's cable is pulled."""
+        """Disconnect the node from the network."""
         with self.state.locked():
             network.disconnect(self._find(name)[1])
 
     def restore(self, name: str) -> None:
-        """Cable and power are there again, and the shares as the cluster was made with."""
+        """Restart and reconnect the node, with the limits the cluster was created with."""
         with self.state.locked():
             spec, node = self._find(name)
             if not self._processes(spec, node):
@@ -130,7 +131,7 @@ class EmulatedCluster:
             self._wait_for_ssh(spec, [node])
 
     def slow(self, name: str, *, cores: float | None, rate_mbit: float | None) -> None:
-        """Another share of processor or link, until `restore`."""
+        """Change the CPU quota or link rate, until `restore`."""
         with self.state.locked():
             spec, node = self._find(name)
             changes = {"cores": cores, "rate_mbit": rate_mbit}
@@ -140,8 +141,8 @@ class EmulatedCluster:
             if changed.cores > node.whole_cores:
                 raise ClusterError(
                     f"{name}: cpu: expected at most {node.whole_cores}, not {changed.cores:g}:"
-                    " nodes keep the cores they were made with",
-                    hint=f"make the cluster anew, with --node {name}:cpu={changed.cores:g}",
+                    " a node cannot get more cores than it was created with",
+                    hint=f"create the cluster again with --node {name}:cpu={changed.cores:g}",
                 )
             self._apply_shares(spec, changed)
             self._note_slowed(name, given)
@@ -154,21 +155,21 @@ class EmulatedCluster:
         self.state.save(spec, **facts)
 
     def execute(self, name: str, command: Sequence[str]) -> NoReturn:
-        """Become a command on the node: its namespaces, limits and process environment."""
+        """Replace this process by a command on the node, in its namespaces and limits."""
         spec, node = self._find(name)
         pids = self._processes(spec, node)
         if not pids:
             raise ClusterError(f"{name} is down", hint=command_line(spec.name, f"restore {name}"))
         variables = {**self._nodes(spec).variables(), "TERM": os.environ.get("TERM", "dumb")}
-        first_process.join(node, spec, self._cgroup(spec, node))
-        target = f"--target={first_process.find(pids)}"
+        init_process.join(node, spec, self._cgroup(spec, node))
+        target = f"--target={init_process.find(pids)}"
         enter = ("nsenter", target, *(f"--{namespace}" for namespace in NAMESPACES))
-        # the folder by its name: that of the host would lead out of the node
+        # by name: an open directory of the host would lead out of the node's mount namespace
         here = ("sh", "-c", 'cd "$0" 2>/dev/null || cd; exec "$@"', os.getcwd())
         os.execvpe(enter[0], [*enter, *here, *command], variables)
 
     def log_in(self, name: str, arguments: Sequence[str]) -> NoReturn:
-        """Become an ssh to the node."""
+        """Replace this process by ssh to the node."""
         self._find(name)
         config = str(self.ssh_config)
         os.execvp("ssh", ["ssh", "-F", config, "-o", "BatchMode=no", name, *arguments])
@@ -177,7 +178,7 @@ class EmulatedCluster:
     def ssh_config(self) -> Path:
         return self.state.folder / "ssh_config"
 
-    # Making
+    # Creation
 
     def _make(self, spec: ClusterSpec) -> None:
         ssh.make_keys(spec, self.state.folder)
@@ -190,9 +191,9 @@ class EmulatedCluster:
         self._wait_for_ssh(spec, spec.nodes)
 
     def _start(self, spec: ClusterSpec, node: NodeSpec) -> None:
-        """Power on, under limits that are in force from the beginning."""
+        """Start the node; its limits apply from the beginning."""
         cgroup = self._cgroup(spec, node)
-        cgroup.remove()  # what the systemd of an earlier boot has left
+        cgroup.remove()  # left by the systemd of an earlier boot
         cgroup.make()
         self._apply_shares(spec, node)
         self._nodes(spec).start(node, cgroup)
@@ -215,19 +216,19 @@ class EmulatedCluster:
             while not answers(node):
                 if time.monotonic() > deadline or not self._processes(spec, node):
                     log = (self.state.folder / node.name / "log").read_text().splitlines()
-                    raise ClusterError(f"{node.name} does not come up: {'; '.join(log[-5:])}")
+                    raise ClusterError(f"{node.name} did not start: {'; '.join(log[-5:])}")
                 time.sleep(0.02)
 
     def _boot_seconds(self, spec: ClusterSpec) -> float:
-        is_emulated = spec.kind == "machine" and roots.emulator(spec.arch)
+        is_emulated = spec.kind == "machine" and rootfs.emulator(spec.arch)
         return EMULATED_BOOT_SECONDS if is_emulated else BOOT_SECONDS[spec.kind]
 
-    # Looking
+    # Queries
 
     def _is_up_as(self, spec: ClusterSpec, facts: dict[str, Any]) -> bool:
         try:
             found = self.state.load()
-        except ClusterError:  # there is none, or what is known of it is damaged
+        except ClusterError:  # no state, or damaged
             return False
         return found == (spec, facts) and all(node.state == "up" for node in self.status())
 
@@ -243,16 +244,16 @@ class EmulatedCluster:
 
     def _node_status(self, spec: ClusterSpec, node: NodeSpec) -> NodeStatus:
         cgroup = self._cgroup(spec, node)
-        if not cgroup.exists():  # half-made, or half taken away
+        if not cgroup.exists():  # partly created or removed
             return NodeStatus(node, "down", 0, 0.0)
         connected = "up" if network.is_connected(node) else "cut"
         state = connected if cgroup.processes() else "down"
         return NodeStatus(node, state, cgroup.memory_bytes(), cgroup.throttled())
 
-    # Taking away
+    # Removal
 
     def _clear(self) -> bool:
-        """Everything that bears the cluster's name, whatever the folder says is there."""
+        """Remove everything with the cluster's name, even if the state folder is damaged."""
         name = self.state.name
         nodes = network.nodes_left(name)
         nodes += [n for n in cgroups.nodes_left(self._hierarchy, name) if n not in nodes]
@@ -264,9 +265,9 @@ class EmulatedCluster:
             cgroup.remove()
         network.remove_bridge(name)
         if self.state.is_last():
-            network.HYSTERESIS.off()
-        way_out.close_way_out(name)
-        roots.remove_format(format_name(name))
+            network.HYSTERESIS.restore()
+        nat.disable(name)
+        rootfs.unregister_binfmt(binfmt_name(name))
         found = bool(nodes) or self.state.folder.exists()
         inventory.remove(self._inventory_path(), name)
         self.state.remove()
@@ -275,12 +276,12 @@ class EmulatedCluster:
     def _inventory_path(self) -> Path:
         try:
             return Path(self.state.load()[1]["inventory"])
-        except (ClusterError, KeyError):  # never written, or not to be known any more
+        except (ClusterError, KeyError):  # no state, or damaged
             return inventory.default_path(self.state.name)
 
 
 def answers(node: NodeSpec) -> bool:
-    """Whether the node's sshd greets."""
+    """Whether the node's sshd sends its greeting."""
     try:
         with socket.create_connection((node.address, SSH_PORT), timeout=2) as connection:
             return connection.recv(4) == b"SSH-"

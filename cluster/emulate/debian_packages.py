@@ -1,4 +1,4 @@
-"""Installs Debian's packages without starting the services in them."""
+"""Installs Debian packages without starting their services."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cluster.emulate.command import succeeds
+from cluster.emulate.host_command import succeeds
 from cluster.errors import ClusterError
 
-# Debian asks this program whether a package may start its services.
+# Package scripts run this program to ask whether they may start services.
 POLICY = Path("/usr/sbin/policy-rc.d")
-# Services that would also start at the next boot, and listen in all networks.
+# Services that would start at the next boot and listen on all networks.
 UNITS = {
     "openssh-server": ("ssh.service", "ssh.socket"),
     "prometheus": ("prometheus.service",),
@@ -23,14 +23,16 @@ UNITS = {
 
 
 def missing_packages(needed: Mapping[str, str]) -> list[str]:
-    """The packages of the programs that are not installed; `needed` names them by program."""
+    """Return the packages of missing programs; `needed` maps a program to its packages."""
     absent = (packages for program, packages in needed.items() if not shutil.which(program))
     return sorted({package for packages in absent for package in packages.split()})
 
 
 def install(packages: list[str]) -> None:
     if not shutil.which("apt-get"):
-        raise ClusterError(f"not installed: {', '.join(packages)}", hint="install them by hand")
+        raise ClusterError(
+            f"not installed: {', '.join(packages)}", hint="install them manually: no apt-get here"
+        )
     print(f"installing {', '.join(packages)}", flush=True)
     with _services_stay_off():
         _apt_get("update")
@@ -55,9 +57,9 @@ def _services_stay_off() -> Iterator[None]:
 
 def _apt_get(*arguments: str) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    patience = "DPkg::Lock::Timeout=300"  # seconds; another apt may be at work
-    command = ["apt-get", "-qq", "-o", patience, *arguments]
+    lock_timeout = "DPkg::Lock::Timeout=300"  # seconds; another apt may be running
+    command = ["apt-get", "-qq", "-o", lock_timeout, *arguments]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
-        words = "; ".join(result.stderr.strip().splitlines()[-3:])
-        raise ClusterError(f"apt-get {arguments[0]}: {words}", hint="install them by hand")
+        output = "; ".join(result.stderr.strip().splitlines()[-3:])
+        raise ClusterError(f"apt-get {arguments[0]}: {output}", hint="install them manually")

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Makes a Debian as it is on a freshly flashed board: systemd, sshd, Python, a user who may sudo.
-# Keys, names and addresses are given to each machine later. Runs in namespaces of its own: what is
-# mounted and started here ends with it.
-# Arguments: suite, architecture, folder, mirror, emulator (or nothing).
+# Creates a Debian root like that of a freshly flashed board: systemd, sshd, Python, a sudo user.
+# Each machine gets its keys, names and addresses later. Runs in its own namespaces, so that its
+# mounts and processes end with it.
+# Arguments: suite, architecture, folder, mirror, emulator (or empty).
 set -eu
 suite=$1 arch=$2 root=$3 mirror=$4 qemu=$5
 packages=systemd,systemd-sysv,dbus,openssh-server,python3,sudo,iproute2
 packages=$packages,ca-certificates,netbase,procps,iputils-ping
 
 [ -z "$qemu" ] || sh "$(dirname "$0")/binfmt.sh" add edgeddl-root "$qemu"
-# Waiting for the disk after each package would double the time.
+# Syncing the disk after each package would double the time.
 mkdir -p "$root/etc/dpkg/dpkg.cfg.d"
 echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 debootstrap --arch="$arch" --variant=minbase --include=$packages "$suite" "$root" "$mirror"
@@ -20,6 +20,6 @@ chroot "$root" install --directory --owner=pi --group=pi --mode=700 /home/pi/.ss
 install --directory --mode=700 "$root/root/.ssh"
 echo "pi ALL=(ALL) NOPASSWD: ALL" >"$root/etc/sudoers.d/010_pi-nopasswd"
 
-# What must differ from machine to machine, and what only takes room.
+# Files that must be unique to each machine, and files that only take space.
 rm -f "$root/etc/dpkg/dpkg.cfg.d/unsafe-io" "$root"/etc/ssh/ssh_host_* "$root"/var/cache/apt/archives/*.deb
 : >"$root/etc/machine-id"

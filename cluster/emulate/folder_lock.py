@@ -1,4 +1,4 @@
-"""A lock on a folder that is there anyway: a lock file of our own would be left behind."""
+"""An exclusive lock on an existing folder, so that no lock file is left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Waits for whoever has it."""
+    """Hold the lock within the block; wait if another process holds it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What this host has been told about reaching the world, for machines that are to reach it too."""
+"""Network settings of this host (DNS, mirrors, proxies, certificates), copied to machines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cluster.emulate.command import run
+from cluster.emulate.host_command import run
 
 ROOT = Path("/")
 MIRROR = "http://deb.debian.org/debian"
 APT_SOURCES = ("etc/apt/sources.list", "etc/apt/sources.list.d/*")
-# Files that are copied as they are: by pip, and by everything that trusts certificates.
+# copied unchanged: settings of pip, and certificate authorities
 COPIED = (
     "etc/pip.conf",
     "root/.config/pip/pip.conf",
@@ -23,7 +23,7 @@ COPIED = (
 
 
 def machine_files(suite: str, root: Path = ROOT) -> dict[str, str]:
-    """By path in the machine: name servers, package sources, proxies, pip's settings, CAs."""
+    """Return files by path in the machine: DNS, package sources, proxies, pip settings, CAs."""
     files = {
         "etc/resolv.conf": _resolv_conf(root),
         "etc/apt/sources.list": render_sources(suite, *debian_mirrors(root)),
@@ -43,7 +43,7 @@ def render_sources(suite: str, mirror: str, security_mirror: str) -> str:
 
 
 def debian_mirrors(root: Path = ROOT) -> tuple[str, str]:
-    """Where this host has Debian and its security updates from."""
+    """Return the mirrors of Debian and of its security updates that this host uses."""
     lines = [
         line
         for path in _found(root, APT_SOURCES)
@@ -60,13 +60,13 @@ def _first_address(lines: Iterable[str], folder: str) -> str | None:
 
 
 def _resolv_conf(root: Path) -> str:
-    """Not a resolver on the host's own loopback, if systemd knows what is behind it."""
+    """Prefer systemd's upstream servers: its stub resolver listens on the host's loopback."""
     candidates = ("run/systemd/resolve/resolv.conf", "etc/resolv.conf")
     return next((path.read_text() for path in _found(root, candidates)), "")
 
 
 def _apt_settings() -> str:
-    """Proxies and the like."""
+    """Return apt's download settings, such as proxies."""
     if not shutil.which("apt-config"):
         return ""
     lines = run("apt-config", "dump", "--no-empty").splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""The inventory of an emulated cluster: written by `up`, removed by `down`, nobody's own file."""
+"""The inventory of an emulated cluster: written by `up`, removed by `down`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def default_path(cluster: str) -> Path:
 
 
 def render(spec: ClusterSpec, ssh_config: Path, own: Mapping[str, str]) -> str:
-    """`own`: variables by which this cluster differs from provisioned boards."""
+    """Render the inventory; `own` are the variables that differ from provisioned boards."""
     hosts = {
         node.name: {
             "ansible_host": node.address,
@@ -32,17 +32,18 @@ def render(spec: ClusterSpec, ssh_config: Path, own: Mapping[str, str]) -> str:
         "ansible_ssh_common_args": f"-F {ssh_config}",
         **own,
     }
-    comment = f"{_mark(spec.name)}written by `cluster.emulate up`, gone with `down`."
+    comment = f"{_mark(spec.name)}written by `cluster.emulate up`, removed by `down`."
     return render_inventory(hosts, variables, comment)
 
 
 def check(path: Path, cluster: str) -> None:
-    """Raise if the file cannot be written, or is somebody's own: `down` will remove it."""
+    """Raise if the file cannot be written or was not written by us: `down` will remove it."""
     if not path.parent.is_dir():
-        raise ClusterError(f"--inventory {path}: there is no folder {path.parent}")
+        raise ClusterError(f"--inventory {path}: folder {path.parent} does not exist")
     if path.exists() and not _is_of(cluster, path):
         raise ClusterError(
-            f"--inventory {path} is there, and not this cluster's", hint="name another file"
+            f"--inventory {path} exists and does not belong to cluster {cluster!r}",
+            hint="use another file name",
         )
 
 

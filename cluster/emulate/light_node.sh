@@ -1,14 +1,14 @@
 #!/bin/sh
-# The first process of a light node, in namespaces of its own: gives the node its own names,
-# shared memory and settings, then becomes its sshd. What is mounted here ends with the node.
-# Arguments: node's name, its folder, its environment (or nothing).
+# Process 1 of a light node, in its own namespaces: sets the node's host name, shared memory and
+# settings, then runs sshd. Mounts made here end with the node.
+# Arguments: name of the node, its folder, its virtual environment (or empty).
 set -eu
 node=$1 folder=$2 environment=$3
 
 hostname "$node"
 mount --make-rprivate /
 mount -t proc proc /proc
-# The node's own /sys, with the cgroups: programs look there for their memory limit.
+# The node's own /sys, with the cgroups: programs read their memory limit there.
 mkdir -p "$folder/cgroup"
 mount --rbind /sys/fs/cgroup "$folder/cgroup"
 mount -t sysfs sysfs /sys
@@ -16,8 +16,8 @@ mount --rbind "$folder/cgroup" /sys/fs/cgroup
 umount -l "$folder/cgroup"
 mount -t tmpfs -o mode=1777 shm /dev/shm
 
-# Over /etc, and over the environment's etc, the node's own files; what else a node writes there
-# stays in its memory.
+# Overlays the node's files on /etc and on the environment's etc. Other files that a node writes
+# there stay in memory.
 mount -t tmpfs -o mode=755 node "$folder/private"
 over() {
     cp -r "$folder/$1" "$folder/private/$1"
@@ -28,7 +28,7 @@ over() {
 over etc /etc
 [ ! -d "${environment:-/nowhere}/etc" ] || over openmpi "$environment/etc"
 
-# A shell on the node has the node's environment active, not what the host's user has set up.
+# A shell on the node activates the node's environment and ignores the host user's profile.
 for file in .bashrc .bash_profile .bash_login .profile; do
     [ ! -f "$HOME/$file" ] || mount --bind "$folder/shell" "$HOME/$file"
 done

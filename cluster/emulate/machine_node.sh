@@ -1,12 +1,12 @@
 #!/bin/sh
-# The first process of a machine: lays the node's own files over the Debian that all share, and
-# boots it. What is mounted here ends with the node; what the node writes stays in its folder.
-# Arguments: node's name, its folder, the shared root, name for and path of an emulator (or nothing).
+# Supervisor of a machine: overlays the node's files on the shared Debian and boots it. Mounts made
+# here end with the node; files that the node writes stay in its folder.
+# Arguments: name of the node, its folder, the shared root, binfmt name and path of the emulator (or empty).
 set -eu
 node=$1 folder=$2 shared=$3 format=$4 qemu=$5
 
 [ -z "$qemu" ] || sh "$(dirname "$0")/binfmt.sh" add "$format" "$qemu"
-# The host's systemd, if there is one, has nothing to do with the node.
+# Hides the host's systemd, if there is one, from the node.
 mount -t tmpfs -o mode=755 run /run
 
 cd "$folder"
@@ -22,7 +22,7 @@ boot() {
         --register=no --keep-unit --network-namespace-path=/proc/self/ns/net \
         --console=read-only --link-journal=no --resolv-conf=off --timezone=off
 }
-code=133 # by which systemd-nspawn says that the machine reboots
+code=133 # systemd-nspawn's exit code for a reboot
 while [ $code = 133 ]; do
     code=0
     boot || code=$?

@@ -1,14 +1,15 @@
-"""The bridge, and for each node a network namespace with a link of limited rate.
+"""Creates the bridge and, for each node, a network namespace with a rate-limited link.
 
     host                        node (network namespace)
     br-pi ── pi-01 ═══ eth0     10.77.0.1
           ── pi-02 ═══ eth0     10.77.0.2
 
-A token bucket stands at both ends of each link: what the node sends is limited at its eth0, what
-it receives at the host's end, as by a switch. A switch works beside the boards, but these buckets'
-timers interrupt the nodes, and what an interrupt takes is counted as a node's own. So packets leave
-in bursts, with a timer for each burst and not for each packet (the kernel's htb with hysteresis):
-1,750 interrupts a second instead of 3,900 while four nodes train, whose steps take 4 % less time.
+A token bucket at each end limits the link: the one at the node's eth0 limits what it sends, the one
+at the host's end limits what it receives, as a switch would. A real switch has its own processor.
+The timers of these buckets interrupt the nodes, and the time counts against a node's quota. So
+packets leave in bursts, with one timer per burst instead of one per packet (htb with hysteresis).
+While four nodes train, this makes 1,750 interrupts a second instead of 3,900, and a step takes 4 %
+less time.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ import ipaddress
 import json
 from pathlib import Path
 
-from cluster.emulate.command import run, succeeds
-from cluster.emulate.host_switch import HostSwitch
+from cluster.emulate.host_command import run, succeeds
 from cluster.emulate.spec import ClusterSpec, NodeSpec
+from cluster.emulate.sysctl import Sysctl
 from cluster.errors import ClusterError
 
-# How long a link rests between bursts; the largest packets that offloading makes, of which a burst
-# has at least two (with one, at 100 Mbit/s, queues are so short that packets are lost); and a queue
-# that holds what a sender has on its way when its share of the processor is used up for a while.
+# time between two bursts
 BURST_SECONDS = 0.0022
+# The largest packet that offloading makes. A burst holds at least two: with one, at 100 Mbit/s,
+# queues are so short that packets are lost.
 LARGEST_PACKET_BYTES = 64 * 2**10
+# The queue holds a sender's data in flight while the receiver is throttled.
 QUEUE_SECONDS = 0.020
-# For all of htb's classes on this host, also those that are not ours.
-HYSTERESIS = HostSwitch(
+# applies to all htb classes of this host
+HYSTERESIS = Sysctl(
     Path("/sys/module/sch_htb/parameters/htb_hysteresis"), Path("/run/edgeddl-htb_hysteresis")
 )
 
@@ -43,7 +45,7 @@ def bridge_name(cluster: str) -> str:
 
 
 def check_free(spec: ClusterSpec) -> None:
-    """Raise if the host already reaches these addresses by another way."""
+    """Raise if the host already has a route to these addresses."""
     ours = ipaddress.ip_network(spec.network)
     for route in json.loads(run("ip", "-json", "-4", "route", "show", "table", "main") or "[]"):
         if route["dst"] == "default" or route.get("dev") == bridge_name(spec.name):
@@ -51,7 +53,7 @@ def check_free(spec: ClusterSpec) -> None:
         if ours.overlaps(ipaddress.ip_network(route["dst"])):
             raise ClusterError(
                 f"this machine already uses {route['dst']} (on {route.get('dev', '?')})",
-                hint="choose another range, such as --network 10.78.0.0/24",
+                hint="use another network, such as --network 10.78.0.0/24",
             )
 
 
@@ -63,7 +65,7 @@ def make_bridge(spec: ClusterSpec) -> None:
 
 
 def make_link(spec: ClusterSpec, node: NodeSpec) -> None:
-    """The node's network namespace and its link to the bridge."""
+    """Create the node's network namespace and its link to the bridge."""
     name = node.name
     run("ip", "netns", "add", name)
     run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -79,14 +81,15 @@ def make_link(spec: ClusterSpec, node: NodeSpec) -> None:
     for traffic_control, end in _ends(node):
         run(*traffic_control, "qdisc", "add", *end, "root", "handle", "1:", "htb", "default", "1")
     set_rate(node)
-    with contextlib.suppress(OSError):  # refused within some containers: there are more timers
-        HYSTERESIS.on()
+    with contextlib.suppress(OSError):  # not permitted in some containers: more timers then
+        HYSTERESIS.enable()
 
 
 def _boards_congestion_control() -> tuple[str, ...]:
-    """That of Debian's kernels, for a route: this host may have another.
+    """Return the route option for the congestion control of Debian's kernels.
 
-    BBR, for one, lets packets wait for timers, which cost a node some of its processor.
+    This host may use another one. BBR, for example, delays packets by timers, which cost a node
+    some of its CPU quota.
     """
     there = AVAILABLE_CONGESTION_CONTROL
     known = there.read_text().split() if there.is_file() else []
@@ -98,7 +101,7 @@ def set_rate(node: NodeSpec) -> None:
     burst = max(round(bytes_per_second * BURST_SECONDS), 2 * LARGEST_PACKET_BYTES)
     queue = burst + round(bytes_per_second * QUEUE_SECONDS)
     bucket = ("rate", f"{node.rate_mbit:g}mbit", "burst", f"{burst}", "cburst", f"{burst}")
-    turn = ("quantum", f"{LARGEST_PACKET_BYTES}")  # of no use with one class, but warned about
+    turn = ("quantum", f"{LARGEST_PACKET_BYTES}")  # no effect with one class; avoids a warning
     limit = ("bfifo", "limit", f"{queue}")
     for traffic_control, end in _ends(node):
         this = (*traffic_control, "class", "replace", *end, "parent", "1:", "classid", "1:1")
@@ -107,7 +110,7 @@ def set_rate(node: NodeSpec) -> None:
 
 
 def _ends(node: NodeSpec) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Of the node's link: the host's and its own, as tc is to be told."""
+    """Return tc's arguments for both ends of the node's link: the host's and the node's."""
     return [(("tc",), ("dev", node.name)), (("tc", "-netns", node.name), ("dev", "eth0"))]
 
 
@@ -128,14 +131,14 @@ def namespace_path(node: str) -> Path:
 
 
 def processes_in(node: str) -> list[int]:
-    """Whoever uses the node's network, in whatever cgroup."""
+    """Return the processes in the node's network namespace, in any cgroup."""
     if not namespace_path(node).exists():
         return []
     return [int(pid) for pid in run("ip", "netns", "pids", node).split()]
 
 
 def nodes_left(cluster: str) -> list[str]:
-    """Names of this cluster's nodes that have a namespace or a link."""
+    """Return the names of this cluster's nodes that have a namespace or a link."""
     names = set(_links())
     if NAMESPACES.is_dir():
         names |= {path.name for path in NAMESPACES.iterdir()}
@@ -144,7 +147,7 @@ def nodes_left(cluster: str) -> list[str]:
 
 
 def _links() -> dict[str, list[str]]:
-    """The host's links and their flags."""
+    """Return the flags of each link of the host."""
     links = json.loads(run("ip", "-json", "link", "show") or "[]")
     return {link["ifname"]: link["flags"] for link in links}
 

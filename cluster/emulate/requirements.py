@@ -1,4 +1,4 @@
-"""What the emulator needs of the host: Linux, root, and a few of Debian's packages."""
+"""What the emulator requires of the host: Linux, root and some Debian packages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import sys
 
 from cluster.emulate.debian_packages import install, missing_packages
-from cluster.emulate.roots import EMULATOR, host_arch
+from cluster.emulate.rootfs import EMULATOR, host_arch
 from cluster.errors import ClusterError
 
-PACKAGES = {  # program: the package that brings it
+PACKAGES = {  # program: its package
     "ip": "iproute2",
     "tc": "iproute2",
     "ssh": "openssh-client",
@@ -26,11 +26,11 @@ EMULATOR_PACKAGES = {EMULATOR: "qemu-user-static"}
 
 
 def reason_not_to_run() -> str | None:
-    """Why there can be no emulated cluster here, or None."""
+    """Return why an emulated cluster cannot run here, or None."""
     if sys.platform != "linux":
-        return "an emulated cluster needs Linux: it is made of the kernel's namespaces"
+        return "an emulated cluster needs Linux: it uses kernel namespaces"
     if os.geteuid() != 0:
-        return "an emulated cluster needs root: for namespaces, links and cgroups"
+        return "an emulated cluster needs root to create namespaces, links and cgroups"
     return None
 
 
@@ -41,7 +41,7 @@ def check_host() -> None:
 
 
 def install_tools(kind: str, arch: str) -> None:
-    """Install Debian's packages for whatever is not there."""
+    """Install the Debian packages of missing tools."""
     needed = PACKAGES | (MACHINE_PACKAGES if kind == "machine" else {})
     if kind == "machine" and arch != host_arch():
         needed |= EMULATOR_PACKAGES

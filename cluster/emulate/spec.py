@@ -1,4 +1,4 @@
-"""What an emulated cluster shall be: pure, checked before anything is made."""
+"""The specification of an emulated cluster, checked before anything is created. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from cluster.errors import ClusterError
 
-# A Raspberry Pi 4 has a peak of 48 GFLOPS in float32, of which convolutions get about half; a core
-# of a Zen 3 has 101 and gives about 60. So a board is about 0.35 of such a core.
+# A Raspberry Pi 4 has a peak of 48 GFLOPS in float32 and reaches about half of it in convolutions.
+# A Zen 3 core has a peak of 101 and reaches about 60. So a board is about 0.35 of such a core.
 PI_4_CORES = 0.35
-PI_4_RATE_MBIT = 940.0  # what gigabit Ethernet leaves to TCP
+PI_4_RATE_MBIT = 940.0  # TCP throughput of gigabit Ethernet
 PI_4_MEMORY_BYTES = 4 * 2**30
-# Moving the nodes' packets is work of the host's kernel that on boards each board does itself.
-# Nodes that leave it less than this part of the machine measure the emulator.
+# The host's kernel forwards the nodes' packets, which on boards each board does itself. If the
+# nodes leave it less than this fraction of the machine, results measure the emulator.
 KERNEL_SHARE = 0.25
 
-# What a private network may be part of: those of RFC 1918, and that of RFC 6598.
+# private networks of RFC 1918, and the shared one of RFC 6598
 PRIVATE_NETWORKS = [
     ipaddress.IPv4Network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -33,20 +33,20 @@ KINDS = ("light", "machine")
 
 
 def command_line(cluster: str, words: str) -> str:
-    """What to type for a command on this cluster."""
+    """Return the command line that runs an emulator command on this cluster."""
     flag = "" if cluster == DEFAULT_NAME else f" --name {cluster}"
     return f"python -m cluster.emulate{flag} {words}"
 
 
 def check_name(name: str) -> None:
-    """Names of links have room for 15 characters, and folders and cgroups bear them as well."""
+    """Check the name: links, folders and cgroups contain it, and link names have 15 characters."""
     if not re.fullmatch(r"[a-z][a-z0-9]{0,8}", name):
         raise ClusterError(f"--name {name!r}: expected a letter, then up to 8 letters and digits")
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: `cores` and `rate_mbit` are what it gets of the host."""
+    """One node and its limits."""
 
     name: str
     address: str
@@ -61,13 +61,13 @@ class NodeSpec:
 
     @property
     def whole_cores(self) -> int:
-        """How many it counts: a share of one core or less is of one, always the same."""
+        """Number of cores the node sees; a quota of one core or less is pinned to one core."""
         return math.ceil(self.cores)
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """The whole cluster. `suite` and `arch` are for nodes of kind machine."""
+    """The whole cluster. `suite` and `arch` apply to nodes of kind machine."""
 
     name: str
     network: str
@@ -86,7 +86,7 @@ class ClusterSpec:
 
     @property
     def host_address(self) -> str:
-        """The host's own address on the bridge: the last one of the network."""
+        """The host's address on the bridge: the last one of the network."""
         return str(ipaddress.ip_network(self.network)[-2])
 
     def node(self, name: str) -> NodeSpec:
@@ -94,7 +94,7 @@ class ClusterSpec:
             if node.name == name:
                 return node
         known = ", ".join(node.name for node in self.nodes)
-        raise ClusterError(f"there is no node {name!r}", hint=f"nodes: {known}")
+        raise ClusterError(f"unknown node {name!r}", hint=f"nodes: {known}")
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -116,7 +116,11 @@ def plan_cluster(
     suite: str = "bookworm",
     arch: str = "amd64",
 ) -> ClusterSpec:
-    """`defaults`: cores, rate_mbit, memory_bytes of every node; `overrides`: "pi-03:cpu=0.1"."""
+    """Plan the nodes.
+
+    defaults: cores, rate_mbit and memory_bytes of every node
+    overrides: settings of single nodes, such as "pi-03:cpu=0.1"
+    """
     check_name(name)
     addresses = _addresses(network, count)
     width = max(len(str(count)), 2)
@@ -133,7 +137,7 @@ def plan_cluster(
 
 
 def parse_override(text: str) -> tuple[str, dict[str, Any]]:
-    """The changes in "pi-03:cpu=0.1,rate=100"."""
+    """Parse settings of a single node, such as "pi-03:cpu=0.1,rate=100"."""
     node, _, settings = text.partition(":")
     parsers = {
         "cpu": ("cores", parse_number),
@@ -153,7 +157,7 @@ def parse_override(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_number(text: str, where: str) -> float:
-    """`where` it was given, for the message."""
+    """Parse a number; `where` names the option in the error message."""
     try:
         return float(text)
     except ValueError:
@@ -161,7 +165,7 @@ def parse_number(text: str, where: str) -> float:
 
 
 def parse_rate(text: str, where: str) -> float:
-    """Mbit/s from "940", "940mbit" or "1gbit"."""
+    """Parse a rate such as "940", "940mbit" or "1gbit"; return Mbit/s."""
     units = {"gbit": 1000.0, "mbit": 1.0, "kbit": 0.001}
     for unit, factor in units.items():
         if text.lower().endswith(unit):
@@ -170,7 +174,7 @@ def parse_rate(text: str, where: str) -> float:
 
 
 def parse_memory(text: str, where: str) -> int:
-    """Bytes from "4G" or "512M"."""
+    """Parse a size such as "4G" or "512M"; return bytes."""
     factor = {"G": 2**30, "M": 2**20}.get(text[-1:].upper())
     if factor is None:
         raise ClusterError(f"{where}: expected a size such as 4G or 512M, not {text!r}")
@@ -181,7 +185,7 @@ def parse_memory(text: str, where: str) -> int:
 
 
 def check_cores(nodes: Iterable[NodeSpec], host_cores: int) -> None:
-    """Raise where a node could not have its share, whatever others do."""
+    """Raise if a node's quota is larger than the host."""
     for node in nodes:
         if node.cores > host_cores:
             raise ClusterError(
@@ -191,14 +195,14 @@ def check_cores(nodes: Iterable[NodeSpec], host_cores: int) -> None:
 
 
 def room_warning(spec: ClusterSpec, host_cores: int) -> str | None:
-    """What to tell a user whose nodes take so much that the emulator is measured."""
+    """Return a warning if the quotas leave too little CPU time for the host's kernel."""
     asked = sum(node.cores for node in spec.nodes)
     room = host_cores * (1 - KERNEL_SHARE)
     if asked <= room:
         return None
     return (
-        f"the nodes' shares add up to {asked:g} of this machine's {host_cores} cores, more than"
-        f" {room:g}: the kernel's network work has no room, and figures measure the emulator"
+        f"the nodes' CPU quotas add up to {asked:g} of this machine's {host_cores} cores. More than"
+        f" {room:g} leaves too little for the kernel's network code: results measure the emulator"
     )
 
 
@@ -213,7 +217,7 @@ def _addresses(network: str, count: int) -> list[str]:
         raise ClusterError(f"--nodes {count}: expected at least one")
     room = max(parsed.num_addresses - 3, 0)  # network, broadcast and the host itself
     if count > room:
-        raise ClusterError(f"--nodes {count}: --network {network} has room for {room}")
+        raise ClusterError(f"--nodes {count}: --network {network} has addresses for {room} nodes")
     return [str(parsed[number]) for number in range(1, count + 1)]
 
 

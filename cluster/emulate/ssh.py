@@ -1,6 +1,6 @@
-"""Keys made for one cluster, and the configuration of sshd and ssh that uses only them.
+"""Keys for one cluster, and configuration for sshd and ssh that uses only these keys.
 
-The user's own ~/.ssh is neither read nor changed.
+The user's ~/.ssh is neither read nor changed.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.emulate.command import run
+from cluster.emulate.host_command import run
 from cluster.emulate.spec import ClusterSpec, NodeSpec
 
 USER = "root"
 
 
 def make_keys(spec: ClusterSpec, folder: Path) -> None:
-    """A key to enter all nodes, a host key for each node, and the known_hosts that lists them."""
+    """Create a client key for all nodes, a host key per node, and a known_hosts file."""
     _make_key(client_key(folder), f"edgeddl cluster {spec.name}")
     known = []
     for node in spec.nodes:
@@ -44,7 +44,7 @@ def host_key(folder: Path, node: NodeSpec) -> Path:
 
 
 def render_client_config(spec: ClusterSpec, folder: Path) -> str:
-    """For ssh to and between nodes, by name, also where names are not in /etc/hosts."""
+    """Render ssh's configuration: nodes by name, even if /etc/hosts does not have them."""
     hosts = "".join(f"Host {n.name}\n    HostName {n.address}\n" for n in spec.nodes)
     return f"""{hosts}Host *
     User {USER}
@@ -59,7 +59,7 @@ def render_client_config(spec: ClusterSpec, folder: Path) -> str:
 
 
 def render_server_config(folder: Path, node: NodeSpec, environment: Mapping[str, str]) -> str:
-    """sshd on the node's address only, by the cluster's key only."""
+    """Render sshd's configuration: the node's address and the cluster's key only."""
     variables = " ".join(f'"{name}={value}"' for name, value in environment.items())
     return f"""ListenAddress {node.address}
 HostKey {host_key(folder, node)}

@@ -1,4 +1,4 @@
-"""The folder of an emulated cluster on the host, and the lock that makes changes one at a time."""
+"""The state folder of an emulated cluster, and the lock that serialises changes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cluster.emulate import folder_lock
 from cluster.emulate.spec import ClusterSpec, check_name, command_line
 from cluster.errors import ClusterError
 
-# Under /var/lib, not /run: nodes have a /run of their own.
+# in /var/lib instead of /run: each node has its own /run
 ROOT = Path("/var/lib/edgeddl/clusters")
-# A folder that is always there: a lock file of our own would be left behind.
+# a folder that always exists, so that no lock file is left behind
 LOCK = ROOT.parent.parent
 
 
 class ClusterState:
-    """What is known of a cluster between two commands."""
+    """The persistent state of a cluster."""
 
     def __init__(self, name: str, root: Path = ROOT) -> None:
         check_name(name)
@@ -34,7 +34,7 @@ class ClusterState:
         unfinished.rename(self._file)
 
     def load(self) -> tuple[ClusterSpec, dict[str, Any]]:
-        """The spec and the facts saved with it."""
+        """Return the spec and the facts saved with it."""
         try:
             content = json.loads(self._file.read_text())
             spec = ClusterSpec.from_json(content.pop("spec"))
@@ -45,12 +45,12 @@ class ClusterState:
         except (ValueError, KeyError, TypeError, AttributeError, ClusterError) as error:
             raise ClusterError(
                 f"{self._file} is damaged: {error}",
-                hint=f"{command_line(self.name, 'down')} takes away all that is there",
+                hint=f"remove the cluster: {command_line(self.name, 'down')}",
             ) from None
         return spec, content
 
     def kind(self) -> str | None:
-        """Of the nodes, where that can still be known."""
+        """Return the kind of the nodes; None if the state is missing or damaged."""
         try:
             return self.load()[0].kind
         except ClusterError:
@@ -62,19 +62,19 @@ class ClusterState:
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         for parent in (self.folder.parent, self.folder.parent.parent):
-            with contextlib.suppress(OSError):  # other clusters, or roots of machines
+            with contextlib.suppress(OSError):  # not empty: other clusters
                 parent.rmdir()
 
     def is_last(self) -> bool:
-        """Whether there is no cluster but this."""
+        """Whether there is no other cluster."""
         return not any(path != self.folder for path in self.folder.parent.glob("*/"))
 
     def locked(self) -> AbstractContextManager[None]:
-        """Waits for another command that changes a cluster."""
+        """Hold the lock; wait for another command that changes a cluster."""
         return folder_lock.locked(LOCK)
 
 
 def clusters_of_machines(root: Path = ROOT) -> list[str]:
-    """Names of clusters, whole or half-made, whose nodes are machines."""
+    """Return the names of clusters of machines, including unfinished ones."""
     kinds = {path.name: ClusterState(path.name, root).kind() for path in root.glob("*/")}
     return sorted(name for name, kind in kinds.items() if kind == "machine")

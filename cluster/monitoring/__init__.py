@@ -1,1 +1,1 @@
-"""Prometheus and Grafana for a cluster: what they are told, and a pair of them on this machine."""
+"""Prometheus and Grafana for a cluster: their configuration, and local instances of both."""

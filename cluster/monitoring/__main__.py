@@ -16,11 +16,11 @@ from cluster.monitoring.local import (
     GRAFANA_PORT,
     LOOPBACK,
     PROMETHEUS_PORT,
+    Endpoints,
     Monitoring,
-    Places,
     default_folder,
 )
-from cluster.table import render_table
+from edgeddl.table import render_table
 
 EXAMPLES = """\
 examples:
@@ -39,19 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cluster.monitoring",
-        description="Starts Prometheus, and Grafana where it is installed, on this machine, with"
-        " targets, rules, alerts and dashboards in place. As your user, without root. On the head"
-        " board ansible/playbooks/monitoring.yml does the same for good.",
+        description="Starts Prometheus, and Grafana if it is installed, on this machine, with"
+        " targets, rules, alerts and dashboards configured. Runs as your user, without root. To"
+        " install both permanently on the head board, use ansible/playbooks/monitoring.yml.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_folder(parser, default=default_folder())
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_up(commands)
-    down = commands.add_parser("down", help="end what `up` started; measured values stay")
+    down = commands.add_parser("down", help="stop what `up` started; recorded data is kept")
     _add_folder(down)
     down.set_defaults(run=take_down)
-    status = commands.add_parser("status", help="what runs, and who answers")
+    status = commands.add_parser("status", help="show services and scrape targets")
     status.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_folder(status)
     status.set_defaults(run=print_status)
@@ -60,45 +60,47 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_folder(parser: argparse.ArgumentParser, default: Path | str = argparse.SUPPRESS) -> None:
-    """--folder, before or after the command: a command without it leaves what stood before."""
+    """Add --folder, which may come before or after the command (hence no second default)."""
     parser.add_argument("--folder", type=Path, default=default, metavar="DIR", help=(
-        f"where logs and values are kept ({default_folder()})"
+        f"folder for logs and recorded data (default: {default_folder()})"
     ))  # fmt: skip
 
 
 def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    up = commands.add_parser("up", help="start, or read a new inventory", description=(
-        "Without --inventory: watches ranks and an exporter on this machine, and starts that"
+    up = commands.add_parser("up", help="start, or load a changed inventory", description=(
+        "Without --inventory: monitors ranks and an exporter on this machine, and starts the"
         " exporter."
     ))  # fmt: skip
-    up.add_argument("--inventory", type=Path, metavar="FILE", help="watch the boards of this file")
+    up.add_argument("--inventory", type=Path, metavar="FILE", help=(
+        "monitor the boards of this inventory"
+    ))  # fmt: skip
     up.add_argument("--address", default=LOOPBACK, help=(
-        "listen on this address; others than loopback can be reached by whoever is in that network"
-        " (%(default)s)"
+        "address to listen on; with an address other than loopback, everyone in that network can"
+        " connect (default: %(default)s)"
     ))  # fmt: skip
     up.add_argument("--prometheus-port", type=int, default=PROMETHEUS_PORT, metavar="N",
-                    help="(%(default)s)")  # fmt: skip
+                    help="(default: %(default)s)")  # fmt: skip
     up.add_argument("--grafana-port", type=int, default=GRAFANA_PORT, metavar="N",
-                    help="(%(default)s)")  # fmt: skip
+                    help="(default: %(default)s)")  # fmt: skip
     up.add_argument("--grafana", type=Path, default=GRAFANA_HOME, metavar="DIR", help=(
-        "folder of Grafana: of its package, or of an unpacked archive from grafana.com"
-        " (%(default)s)"
+        "home folder of Grafana: of its package, or an unpacked archive from grafana.com"
+        " (default: %(default)s)"
     ))  # fmt: skip
     _add_folder(up)
     up.set_defaults(run=bring_up)
 
 
 def _add_writers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "print the targets of an inventory, for a Prometheus of your own"
+    text = "print the scrape targets of an inventory, for your own Prometheus"
     command = commands.add_parser("targets", help=text)
     command.add_argument("--inventory", type=Path, metavar="FILE", required=True)
     command.set_defaults(run=print_targets)
-    text = "print Grafana's data source and provider of dashboards, for a Grafana of your own"
+    text = "print the data source and dashboard provider, for your own Grafana"
     command = commands.add_parser("provisioning", help=text)
     command.add_argument("--prometheus-url", metavar="URL", required=True)
     command.add_argument("--dashboards", type=Path, metavar="DIR", default=grafana.DASHBOARDS)
     command.set_defaults(run=print_provisioning)
-    text = "write dashboards/*.json anew, after a change in views/"
+    text = "regenerate dashboards/*.json after a change in views/"
     commands.add_parser("dashboards", help=text).set_defaults(run=write_dashboards)
 
 
@@ -109,23 +111,24 @@ def bring_up(options: argparse.Namespace) -> None:
         groups = targets.of_this_machine()
     else:
         groups = targets.of_cluster(read_inventory(options.inventory))
-    places = Places(options.address, options.prometheus_port, options.grafana_port)
-    monitoring.up(groups, places, options.grafana, alone=alone)
+    endpoints = Endpoints(options.address, options.prometheus_port, options.grafana_port)
+    monitoring.up(groups, endpoints, options.grafana, alone=alone)
     print(render_services(monitoring))
     if monitoring.services()[1].pid is None:
         print(
-            f"\nGrafana is not in {options.grafana}: Prometheus alone shows graphs and alerts.\n"
-            "It is not part of Debian: https://grafana.com/grafana/download, then --grafana DIR"
+            f"\nGrafana was not found in {options.grafana}; Prometheus also shows graphs and"
+            " alerts.\nDebian has no package: download Grafana from"
+            " https://grafana.com/grafana/download and use --grafana DIR"
         )
     else:
-        print(f"\nGrafana's user is admin, its password in {monitoring.password_file}")
+        print(f"\nGrafana: user admin, password in {monitoring.password_file}")
     if alone:
-        print(f"\ntrain with --metrics-port {targets.FIRST_RANK_PORT} to see a run")
+        print(f"\nto monitor a run, train with --metrics-port {targets.FIRST_RANK_PORT}")
 
 
 def take_down(options: argparse.Namespace) -> None:
     ended = Monitoring(options.folder).down()
-    print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+    print(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
 
 
 def print_status(options: argparse.Namespace) -> None:
@@ -143,7 +146,7 @@ def print_status(options: argparse.Namespace) -> None:
     if found:
         columns = ("host", "job", "address", "state")
         rows = [[target[name] for name in columns] for target in found]
-        print(f"\n{render_table(columns, rows)}\n\nranks are up while a run goes on")
+        print(f"\n{render_table(columns, rows)}\n\nranks are up only while a run is active")
 
 
 def render_services(monitoring: Monitoring) -> str:

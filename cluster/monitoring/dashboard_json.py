@@ -1,4 +1,4 @@
-"""Grafana's JSON of dashboards."""
+"""Renders dashboards as Grafana's JSON."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from cluster.monitoring.panels import Colours, Dashboard, Panel, Row, Variable
 
-# Fixed, so that nobody is asked for a data source: grafana.py provisions it by this name.
+# Fixed, so that Grafana does not ask for a data source: grafana.py provisions it by this uid.
 DATASOURCE = {"type": "prometheus", "uid": "edgeddl-prometheus"}
 GRID_COLUMNS = 24
-# Of Grafana 10; later ones take it over by themselves.
+# of Grafana 10; later versions migrate it
 SCHEMA_VERSION = 38
 
 
 def render(dashboard: Dashboard) -> str:
-    """The file that Grafana reads."""
+    """Return the content of a dashboard file."""
     return json.dumps(to_json(dashboard), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -71,7 +71,7 @@ def _variable(variable: Variable) -> dict[str, Any]:
 
 
 def _place(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Rows from top to bottom, panels in them from left to right."""
+    """Place rows from top to bottom, and the panels of a row from left to right."""
     number, y = 1, 0
     for row in rows:
         yield _row(row, number, y)
@@ -99,7 +99,7 @@ def _row(row: Row, number: int, y: int) -> dict[str, Any]:
 
 
 def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
-    at_once = panel.kind == "table"
+    instant = panel.kind == "table"
     return {
         "id": number,
         "type": panel.kind,
@@ -113,9 +113,9 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
                 "datasource": DATASOURCE,
                 "expr": query.expr,
                 "legendFormat": query.legend or "__auto",
-                "instant": at_once,
-                "range": not at_once,
-                "format": "table" if at_once else "time_series",
+                "instant": instant,
+                "range": not instant,
+                "format": "table" if instant else "time_series",
             }
             for position, query in enumerate(panel.queries)
         ],
@@ -140,7 +140,7 @@ def _field(panel: Panel) -> dict[str, Any]:
 
 
 def _colours(panel: Panel) -> Colours:
-    """Those of the choices, if there are any: state timelines ignore the colours of mappings."""
+    """Use the colours of choices, if any: state timelines ignore the colours of mappings."""
     if not panel.choices:
         return panel.colours
     lowest = min(panel.choices)
@@ -153,8 +153,8 @@ def _colours(panel: Panel) -> Colours:
 def _mappings(choices: Mapping[int, tuple[str, str]]) -> list[dict[str, Any]]:
     if not choices:
         return []
-    words = {
+    options = {
         str(value): {"text": text, "color": colour, "index": index}
         for index, (value, (text, colour)) in enumerate(choices.items())
     }
-    return [{"type": "value", "options": words}]
+    return [{"type": "value", "options": options}]

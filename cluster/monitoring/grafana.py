@@ -1,6 +1,7 @@
-"""Grafana's settings: the data source, the dashboards, where it listens, whom it lets in.
+"""Grafana's configuration: data source, dashboards, address and access.
 
-By files and environment variables, so that its own settings file stays as its package brings it.
+It consists of provisioning files and environment variables, so the package's own configuration
+file stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from cluster.monitoring.dashboard_json import DATASOURCE
 
 DASHBOARDS = Path(__file__).with_name("dashboards")
 FOLDER = "edgeddl"
-# Grafana looks into these as well, and logs an error if they do not exist.
+# Grafana also reads these and logs an error if they do not exist.
 EMPTY_FOLDERS = ("alerting", "notifiers", "plugins")
 
 
@@ -28,7 +29,7 @@ def datasource(prometheus_url: str) -> dict[str, Any]:
                 "url": prometheus_url,
                 "isDefault": True,
                 "editable": False,
-                # as prometheus.yml asks: rates are taken over several of them
+                # the scrape interval in prometheus.yml; $__rate_interval is derived from it
                 "jsonData": {"timeInterval": "5s", "httpMethod": "POST"},
             }
         ],
@@ -51,7 +52,7 @@ def dashboards(folder: Path) -> dict[str, Any]:
 
 
 def provisioning(prometheus_url: str, folder: Path = DASHBOARDS) -> dict[str, Any]:
-    """By the folder of Grafana's provisioning that each is for."""
+    """Return the files by provisioning folder."""
     return {"datasources": datasource(prometheus_url), "dashboards": dashboards(folder)}
 
 
@@ -64,7 +65,7 @@ def write_provisioning(folder: Path, prometheus_url: str) -> None:
 
 
 def environment(folder: Path, address: str, port: int, password_file: Path) -> dict[str, str]:
-    """Settings of a Grafana whose files are all in `folder`."""
+    """Return the settings of a Grafana that keeps all its files in `folder`."""
     return {
         "GF_SERVER_HTTP_ADDR": address,
         "GF_SERVER_HTTP_PORT": str(port),
@@ -74,7 +75,7 @@ def environment(folder: Path, address: str, port: int, password_file: Path) -> d
         "GF_PATHS_PROVISIONING": str(folder / "provisioning"),
         "GF_SECURITY_ADMIN_PASSWORD": f"$__file{{{password_file}}}",
         "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(DASHBOARDS / "cluster.json"),
-        # It asks nobody outside.
+        # no connections to grafana.com
         "GF_ANALYTICS_REPORTING_ENABLED": "false",
         "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
         "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",

@@ -1,4 +1,4 @@
-"""Prometheus, and Grafana where it is installed, on this machine: as its user, in one folder."""
+"""Runs Prometheus, and Grafana if it is installed, on this machine, as the user, in one folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cluster.monitoring.services import Service
 
 HERE = Path(__file__).parent
 LOOPBACK = "127.0.0.1"
-# Beside the exporters' ports: Debian's own Prometheus, if it is running, has 9090.
+# next to the exporters' ports; not 9090, which Debian's Prometheus service uses
 PROMETHEUS_PORT = 9833
 GRAFANA_PORT = 9834
 GRAFANA_HOME = Path("/usr/share/grafana")
@@ -28,8 +28,8 @@ RETENTION = "30d"
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the servers listen."""
+class Endpoints:
+    """The address and ports on which the servers listen."""
 
     address: str = LOOPBACK
     prometheus_port: int = PROMETHEUS_PORT
@@ -42,49 +42,51 @@ def default_folder() -> Path:
 
 
 class Monitoring:
-    """What is kept in a folder: settings, logs, measured values, Grafana's password."""
+    """The services of one folder, which holds configuration, logs, data and Grafana's password."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self._places = self.folder / "places.json"
+        self._endpoints_file = self.folder / "endpoints.json"
         self.password_file = self.folder / "grafana-password"
 
-    def up(self, groups: list[dict[str, Any]], places: Places, home: Path, *, alone: bool) -> None:
-        """Start what is not running; `alone`: this machine's exporter too."""
+    def up(
+        self, groups: list[dict[str, Any]], endpoints: Endpoints, home: Path, *, alone: bool
+    ) -> None:
+        """Start services that are not running; with `alone`, this machine's exporter too."""
         program = _find_prometheus()
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         with folder_lock.locked(self.folder):
-            self._check_unmoved(places)
-            self._write(groups, places)
+            self._check_same_endpoints(endpoints)
+            self._write(groups, endpoints)
             prometheus, board, exporter = self.services()
             if prometheus.pid is None:
                 prometheus.start(self._prometheus_command(program, prometheus))
             else:
-                os.kill(prometheus.pid, signal.SIGHUP)  # reads its files again
+                os.kill(prometheus.pid, signal.SIGHUP)  # reload the configuration
             if alone and exporter.pid is None and _is_free(exporter):
-                words = ["exporter", "--address", exporter.address, "--port", str(exporter.port)]
-                exporter.start([sys.executable, "-m", "edgeddl", *words])
+                listen = ["--address", exporter.address, "--port", str(exporter.port)]
+                exporter.start([sys.executable, "-m", "edgeddl", "exporter", *listen])
             if board.pid is None and (home / "bin/grafana").exists():
                 self._start_grafana(board, home, prometheus)
 
     def down(self) -> list[str]:
-        """End everything; names what was running."""
+        """Stop all services and return the names of those that were running."""
         if not self.folder.exists():
             return []
         with folder_lock.locked(self.folder):
             return [service.name for service in self.services() if service.stop()]
 
     def services(self) -> tuple[Service, Service, Service]:
-        places = self._read_places()
-        address, folder = places.address, self.folder
+        endpoints = self._read_endpoints()
+        address, folder = endpoints.address, self.folder
         return (
-            Service("prometheus", folder, address, places.prometheus_port, "/-/ready"),
-            Service("grafana", folder, address, places.grafana_port, "/api/health"),
+            Service("prometheus", folder, address, endpoints.prometheus_port, "/-/ready"),
+            Service("grafana", folder, address, endpoints.grafana_port, "/api/health"),
             Service("exporter", folder, LOOPBACK, targets.EXPORTER_PORT, "/metrics"),
         )
 
     def targets(self) -> list[dict[str, str]]:
-        """Whom Prometheus asks, and whether they answer."""
+        """Return Prometheus' scrape targets and their state."""
         prometheus = self.services()[0]
         try:
             with urllib.request.urlopen(f"{prometheus.url}/api/v1/targets", timeout=10) as answer:
@@ -105,25 +107,26 @@ class Monitoring:
         ]
         return sorted(answers, key=lambda target: (target["host"], target["address"]))
 
-    def _check_unmoved(self, places: Places) -> None:
-        if not any(service.pid for service in self.services()[:2]) or self._read_places() == places:
+    def _check_same_endpoints(self, endpoints: Endpoints) -> None:
+        is_running = any(service.pid for service in self.services()[:2])
+        if not is_running or self._read_endpoints() == endpoints:
             return
         raise ClusterError(
-            f"it is up already, elsewhere: {self.services()[0].url}",
-            hint="python -m cluster.monitoring down ends it first",
+            f"monitoring is already up at another address: {self.services()[0].url}",
+            hint="stop it first: python -m cluster.monitoring down",
         )
 
-    def _read_places(self) -> Places:
+    def _read_endpoints(self) -> Endpoints:
         try:
-            return Places(**json.loads(self._places.read_text()))
+            return Endpoints(**json.loads(self._endpoints_file.read_text()))
         except (OSError, ValueError, TypeError):
-            return Places()
+            return Endpoints()
 
-    def _write(self, groups: list[dict[str, Any]], places: Places) -> None:
-        self._places.write_text(json.dumps(asdict(places)) + "\n")
+    def _write(self, groups: list[dict[str, Any]], endpoints: Endpoints) -> None:
+        self._endpoints_file.write_text(json.dumps(asdict(endpoints)) + "\n")
         for name in ("prometheus.yml", "rules.yml"):
             shutil.copyfile(HERE / name, self.folder / name)
-        unfinished = self.folder / "targets.new"  # Prometheus may be reading the other
+        unfinished = self.folder / "targets.new"  # Prometheus may be reading targets.json
         unfinished.write_text(targets.render(groups))
         unfinished.rename(self.folder / "targets.json")
 
@@ -155,15 +158,15 @@ def _find_prometheus() -> str:
     if program is None:
         raise ClusterError(
             "prometheus is not installed",
-            hint="sudo apt install prometheus; Debian then starts one of its own, for all of your"
-            " network, which you do not need:"
+            hint="sudo apt install prometheus. Debian then starts a service that your whole network"
+            " can reach, which is not needed here:"
             " sudo systemctl disable --now prometheus prometheus-node-exporter",
         )
     return program
 
 
 def _is_free(service: Service) -> bool:
-    """Someone else's exporter, or the machine's own service, is as good."""
+    """Whether the port is free; an exporter that already listens there is used as it is."""
     try:
         service.check_free()
     except ClusterError:

@@ -1,6 +1,6 @@
-"""Dashboards in few words: rows of panels, which stand side by side until a row is full.
+"""A concise description of dashboards: rows of panels, placed side by side until a row is full.
 
-Colours begin with the one for the lowest values. dashboard_json.py makes Grafana's files of them.
+Colours start with the one for the lowest values. dashboard_json.py renders Grafana's files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEUTRAL: Colours = ((None, "blue"),)
 
 @dataclass(frozen=True)
 class Query:
-    """PromQL, and how its series are called: {{label}} stands for a label's value."""
+    """A PromQL expression and the legend of its series; {{label}} stands for a label's value."""
 
     expr: str
     legend: str = ""
@@ -23,7 +23,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """unit: one of Grafana's; choices: text and colour to show for a number."""
+    """A panel. `unit` is one of Grafana's units; `choices` maps a number to text and colour."""
 
     kind: str
     title: str
@@ -43,7 +43,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """repeat: the variable for each of whose values the row is there."""
+    """A row of panels; with `repeat`, one row for each value of this variable."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A choice at the top of a dashboard, of the values that a label of a metric has."""
+    """A selector at the top of a dashboard, with the values of a metric's label."""
 
     name: str
     label: str
@@ -70,8 +70,8 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-RUN = Variable("run", "Run", "The folder of the run in runs/.", "edgeddl_planned_steps", "run")
-NODE = Variable("node", "Node", "The name of the board.", "edgeddl_node_info", "host")
+RUN = Variable("run", "Run", "Name of the run's folder in runs/.", "edgeddl_planned_steps", "run")
+NODE = Variable("node", "Node", "Name of the board.", "edgeddl_node_info", "host")
 
 
 def graph(
@@ -86,7 +86,7 @@ def graph(
     """Values over time."""
     drawing: dict[str, Any] = {
         "lineWidth": 1 if stacked else 2,
-        "fillOpacity": 60 if stacked else 0,  # areas of several boards would hide each other
+        "fillOpacity": 60 if stacked else 0,  # filled areas of several boards hide each other
         "showPoints": "never",
     }
     if stacked:
@@ -104,7 +104,7 @@ def graph(
 
 
 def _legend_for(width: int) -> dict[str, Any]:
-    """Room for several boards: below a graph, Grafana 9.5 cuts a table off after two rows."""
+    """Put a table to the right: below a graph, Grafana 9.5 truncates it after two rows."""
     table = {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull", "mean"]}
     list_ = {"displayMode": "list", "placement": "bottom", "calcs": []}
     return {"showLegend": True, **(table if width >= 12 else list_)}
@@ -119,7 +119,7 @@ def number(
     summary: str = "lastNotNull",
     **more: Any,
 ) -> Panel:
-    """One value, large, over its course. summary: which one, "max" for that of the time range."""
+    """A large value over its history. `summary`: which value of the time range, such as "max"."""
     options = {
         "reduceOptions": {"calcs": [summary], "fields": "", "values": False},
         "graphMode": "area",
@@ -153,7 +153,7 @@ def states(title: str, description: str, query: Query, width: int = 12, **more: 
 
 
 def table(title: str, description: str, query: Query, *labels: str, width: int = 12) -> Panel:
-    """The labels of each series, as text: Grafana's unit "none" turns version 1.0 into 1."""
+    """The labels of each series, with unit "string": "none" would render version 1.0 as 1."""
     columns = {"order": [], "pattern": f"^({'|'.join(labels)})$"}
     return Panel(
         "table", title, description, "string", (query,), width,

@@ -1,4 +1,4 @@
-"""Processes that go on after the command that started them, and are found again by the next one."""
+"""Background processes that outlive the command that started them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ END_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Service:
-    """A program, where it listens, and the page that answers once it is ready.
+    """A server process, its address, and the page that answers once it is ready.
 
-    folder: of its log, and of the file by which the next command knows it
+    folder: for its log and for the record by which later commands find the process
     """
 
     name: str
@@ -48,7 +48,7 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, if it is still the one that was started: numbers are used again."""
+        """PID of the running process, if any. The start time is compared: PIDs are reused."""
         try:
             record = json.loads(self._record.read_text())
             return record["pid"] if _started_at(record["pid"]) == record["started_at"] else None
@@ -56,7 +56,7 @@ class Service:
             return None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start it and wait until it answers."""
+        """Start the process and wait until it answers."""
         self.check_free()
         with self.log.open("wb") as log:
             process = subprocess.Popen(
@@ -66,7 +66,7 @@ class Service:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                start_new_session=True,  # Ctrl-C at this terminal is not for it
+                start_new_session=True,  # not reached by Ctrl-C in this terminal
             )
         record = {"pid": process.pid, "started_at": _started_at(process.pid)}
         self._record.write_text(json.dumps(record) + "\n")
@@ -77,7 +77,7 @@ class Service:
             raise
 
     def stop(self) -> bool:
-        """End it and wait for its end; False if it was not running."""
+        """Stop the process and wait for its end; return False if it was not running."""
         pid = self.pid
         if pid is not None:
             _end(pid)
@@ -85,15 +85,15 @@ class Service:
         return pid is not None
 
     def check_free(self) -> None:
-        """Raise unless the service can listen."""
+        """Raise if the service cannot listen on its address."""
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         try:
             socket.create_server((self.address, self.port), family=family).close()
         except OSError as error:
-            hint = "ip -brief address shows the addresses of this machine"
+            hint = "list the addresses of this machine with: ip -brief address"
             if error.errno == errno.EADDRINUSE:
-                who = f"ss -ltnp 'sport = :{self.port}'"
-                hint = f"give another port (up --help), or end what is there: {who}"
+                listener = f"ss -ltnp 'sport = :{self.port}'"
+                hint = f"use another port (up --help), or stop the process that uses it: {listener}"
             raise ClusterError(
                 f"{self.name} cannot listen on port {self.port} of {self.address}:"
                 f" {error.strerror or error}",
@@ -105,22 +105,22 @@ class Service:
         while not answers(self.url + self.ready_page):
             if process.poll() is not None:
                 raise ClusterError(
-                    f"{self.name} has ended at once:\n{self._last_words()}", hint=f"see {self.log}"
+                    f"{self.name} failed to start:\n{self._log_end()}", hint=f"see {self.log}"
                 )
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{self.name} does not answer at {self.url} after {START_SECONDS:.0f} s",
+                    f"{self.name} did not answer at {self.url} within {START_SECONDS:.0f} s",
                     hint=f"see {self.log}",
                 )
             time.sleep(0.1)
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-5:]
         return "\n".join(f"  {line}" for line in lines)
 
 
 def answers(url: str) -> bool:
-    """Whether a page is there, in good order."""
+    """Whether a GET request succeeds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -129,26 +129,26 @@ def answers(url: str) -> bool:
 
 
 def _started_at(pid: int) -> str:
-    """When a process was started, in ticks since the machine was; raises if it is not there."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    if words[0] == "Z":
+    """Return the start time of a process in ticks since boot; raise OSError if it has ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] == "Z":
         raise ProcessLookupError(pid)
-    return words[19]
+    return fields[19]
 
 
 def _end(pid: int) -> None:
-    """Ask, wait, and force it if it does not listen."""
+    """Send SIGTERM, then SIGKILL if the process does not end in time."""
     started_at = _started_at(pid)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + END_SECONDS
         while time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):  # started by an earlier command
-                os.waitpid(pid, os.WNOHANG)
             try:
                 if _started_at(pid) != started_at:
                     return
             except OSError:
+                with contextlib.suppress(ChildProcessError):  # started by an earlier command
+                    os.waitpid(pid, 0)
                 return
             time.sleep(0.05)

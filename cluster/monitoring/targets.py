@@ -1,4 +1,4 @@
-"""Whom Prometheus asks, as a file it reads again whenever it changes (file_sd)."""
+"""Scrape targets of Prometheus, as a file that it reloads on changes (file_sd)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cluster.inventory_file import Inventory
 EXPORTER_PORT = 9835
 FIRST_RANK_PORT = 9836
 NODE_EXPORTER_PORT = 9100
-# As many as a board has cores; a rank that is not there costs a refused connection.
+# as many as a board has cores; a port without a rank only costs a refused connection
 RANKS_PER_HOST = 4
 
 
 def of_cluster(inventory: Inventory) -> list[dict[str, Any]]:
-    """All boards of an inventory."""
+    """Return the targets of all boards of an inventory."""
     return [
         group
         for host in inventory.hosts
@@ -26,7 +26,7 @@ def of_cluster(inventory: Inventory) -> list[dict[str, Any]]:
 
 
 def of_this_machine() -> list[dict[str, Any]]:
-    """Ranks and an exporter that listen on loopback."""
+    """Return the targets of ranks and an exporter that listen on loopback."""
     return list(_of_host(socket.gethostname(), "127.0.0.1", with_machine=False))
 
 

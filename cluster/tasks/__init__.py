@@ -1,1 +1,1 @@
-"""What `fab` can do with a cluster; each task is a file, on top of those that several need."""
+"""The tasks of `fab`, and the modules they share."""

@@ -1,4 +1,4 @@
-"""A board to run commands on, over ssh."""
+"""Runs commands on a board over ssh."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from cluster.errors import ClusterError
 from cluster.inventory_file import Host
 from cluster.tasks.ssh_settings import SshSettings, find_settings, ssh_command
 
-# A link that is silent for this long is taken for lost: Linux alone would wait for a quarter of an
-# hour.
+# Timeout of a silent connection; Linux's own is 15 minutes.
 LOST_AFTER_SECONDS = 30
 LAST_LINES = 10
 
 
 class BoardError(ClusterError):
-    """Something is wrong with one board."""
+    """An error of one board."""
 
     exit_code = 1
 
 
 class ConnectionLost(BoardError):
-    """It was there, and answers no more."""
+    """The board stopped answering."""
 
 
 class CommandFailed(BoardError):
-    """A command ended with another code than 0; `last_lines` are its last words."""
+    """A command exited with an error; `last_lines` is the end of its output."""
 
     def __init__(self, code: int, output: str) -> None:
         super().__init__(f"exit code {code}")
@@ -41,7 +40,7 @@ class CommandFailed(BoardError):
 
 
 class Board:
-    """Connects when it is first used."""
+    """A board; connects on first use."""
 
     def __init__(self, host: Host) -> None:
         self.name = host.name
@@ -51,10 +50,10 @@ class Board:
         self._connection: fabric.Connection | None = None
 
     def run(self, line: str, *, hide: bool | str = True, codes: Sequence[int] = (0,)) -> str:
-        """Run a line of shell in the work folder, the environment active; what it printed.
+        """Run a shell command line in the work folder with the environment active; return stdout.
 
-        What is not hidden (all, or "stdout") is also shown as it comes. Exit codes other than
-        `codes` are errors.
+        Output is also printed as it arrives, unless `hide` is True, or "stdout" to hide only that.
+        Exit codes other than `codes` are errors.
         """
         result = self._run(line, hide)
         if result.exited not in codes:
@@ -69,12 +68,12 @@ class Board:
             )
         except (OSError, EOFError, paramiko.SSHException, ThreadException) as error:
             raise self._lost() from error
-        if result.exited == -1:  # the channel was closed before the command had ended
+        if result.exited == -1:  # the channel was closed before the command ended
             raise self._lost()
         return result
 
     def _shell(self, line: str) -> str:
-        """What sets the variables of a login is there on provisioned boards only."""
+        """Wrap a command line for sh; only provisioned boards have the profile script."""
         activate = shlex.quote(f"{self.environment}/bin/activate")
         work = shlex.quote(self.work)
         prepared = (
@@ -107,12 +106,12 @@ class Board:
             connection.open()
         except paramiko.BadHostKeyException:
             raise BoardError(
-                "host key is another one than known",
-                hint=f"if {self.name} was flashed anew: ssh-keygen -R {settings.host}",
+                "the host key has changed",
+                hint=f"if you reflashed {self.name}: ssh-keygen -R {settings.host}",
             ) from None
         except paramiko.AuthenticationException as error:
             raise BoardError(
-                f"log-in refused: {error}", hint=f"this must work without a question: {log_in}"
+                f"login refused: {error}", hint=f"this must work without a prompt: {log_in}"
             ) from None
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise BoardError(_unreachable(error, settings)) from None
@@ -120,12 +119,12 @@ class Board:
 
 
 def make_connection(settings: SshSettings) -> fabric.Connection:
-    """A connection that takes nobody for a board whose key is not known."""
+    """Create a connection that refuses unknown host keys."""
     connection = fabric.Connection(
         settings.host,
         user=settings.user,
         port=settings.port,
-        # what ssh has said is all there is to know
+        # `settings` already contains the user's ssh configuration
         config=fabric.Config(ssh_config=paramiko.SSHConfig()),
         connect_timeout=settings.connect_seconds,
         gateway=settings.proxy or False,
@@ -146,13 +145,13 @@ def make_connection(settings: SshSettings) -> fabric.Connection:
 class RefuseUnknown(paramiko.MissingHostKeyPolicy):
     def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
         raise BoardError(
-            f"host key is not known: {key.get_name()} {key.fingerprint}",
-            hint="log in once by ssh, compare, and say yes; or let Ansible's ssh_mesh know it",
+            f"unknown host key: {key.get_name()} {key.fingerprint}",
+            hint="log in once with ssh, compare the fingerprint and accept it",
         )
 
 
 def _watch(connection: fabric.Connection) -> None:
-    """Notice a link that falls silent, also while nothing is sent."""
+    """Detect a lost connection, even while nothing is sent."""
     transport = connection.transport
     transport.set_keepalive(LOST_AFTER_SECONDS // 3)
     if isinstance(transport.sock, socket.socket) and hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -166,4 +165,4 @@ def _unreachable(error: Exception, settings: SshSettings) -> str:
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         error = next(iter(error.errors.values()))
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"not to be reached: {reason or type(error).__name__}"
+    return f"unreachable: {reason or type(error).__name__}"

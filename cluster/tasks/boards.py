@@ -1,4 +1,4 @@
-"""Which boards a task is for, and doing something on all of them at once."""
+"""Selects the boards of a task and runs an action on all of them in parallel."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cluster.tasks.board import Board, CommandFailed
 
 VARIABLE = "EDGEDDL_INVENTORY"
 HELP = {
-    "inventory": f"the cluster's file (default: ${VARIABLE}, else the only one in inventory/)",
+    "inventory": f"inventory file (default: ${VARIABLE}, or the only one in inventory/)",
 }
 T = TypeVar("T")
 
 
 def find_inventory(given: str | None, folder: Path = FOLDER) -> Inventory:
-    """The file that was given, or named by the environment, or is the only one."""
+    """Read the given inventory, or the one in the environment variable, or the only one."""
     if named := given or os.environ.get(VARIABLE):
         return read_inventory(Path(named))
     found = sorted(path for path in folder.glob("*.yml") if ".example." not in path.name)
@@ -32,29 +32,29 @@ def find_inventory(given: str | None, folder: Path = FOLDER) -> Inventory:
         return read_inventory(found[0])
     if not found:
         raise ClusterError(
-            f"there is no inventory in {folder}",
-            hint="copy boards.example.yml there to boards.yml, and fill in your boards",
+            f"no inventory in {folder}",
+            hint="copy boards.example.yml to boards.yml in this folder and enter your boards",
         )
     raise ClusterError(
-        f"which cluster? In {folder} are {', '.join(path.name for path in found)}",
-        hint=f"--inventory {os.path.relpath(found[0])}, or set {VARIABLE}",
+        f"several inventories in {folder}: {', '.join(path.name for path in found)}",
+        hint=f"choose one with --inventory {os.path.relpath(found[0])}, or set {VARIABLE}",
     )
 
 
 def select(c: invoke.Context, inventory: Inventory) -> list[Board]:
-    """All boards, or those that -H names."""
+    """Return all boards, or those selected with -H."""
     names = [host.name for host in inventory.hosts]
     for name in c.only:
         if name not in names:
             raise ClusterError(
-                f"there is no host {name!r} in {inventory.path}", hint=f"it has {', '.join(names)}"
+                f"no host {name!r} in {inventory.path}", hint=f"hosts: {', '.join(names)}"
             )
     return [Board(host) for host in inventory.hosts if not c.only or host.name in c.only]
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What came of something on one board: a value, or what went wrong."""
+    """The result of an action on one board: a value or an error."""
 
     board: Board
     value: T | None = None
@@ -62,12 +62,12 @@ class Outcome(Generic[T]):
 
     @property
     def text(self) -> str:
-        """The first line of what went wrong, for a table."""
+        """The first line of the error, or "ok"."""
         return str(self.error).splitlines()[0] if self.error else "ok"
 
 
 def on_all(boards: Sequence[Board], action: Callable[[Board], T]) -> list[Outcome[T]]:
-    """Do it on all boards at the same time; one that fails does not stop the others."""
+    """Run an action on all boards in parallel; a failure does not stop the others."""
 
     def attempt(board: Board) -> Outcome[T]:
         try:
@@ -78,13 +78,13 @@ def on_all(boards: Sequence[Board], action: Callable[[Board], T]) -> list[Outcom
     with ThreadPoolExecutor(max_workers=len(boards)) as pool:
         try:
             return list(pool.map(attempt, boards))
-        finally:  # also after Ctrl-C: ends what the threads wait for
+        finally:  # also after Ctrl-C: a closed connection ends the wait of its thread
             for board in boards:
                 board.close()
 
 
 def finish(outcomes: Sequence[Outcome[T]]) -> None:
-    """The last words of what failed, and an exit code that says so."""
+    """List failed boards with the end of their output; exit with code 1 if there are any."""
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         print(f"\n{outcome.board.name}: {outcome.error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""fab deploy: this clone's edgeddl to all boards."""
+"""fab deploy: installs edgeddl from this checkout on all boards."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ANSIBLE = Path(__file__).parents[2] / "ansible"
 
 @task(help=HELP, auto_shortflags=False)
 def deploy(c: Context, inventory: str | None = None) -> None:
-    """Bring this clone's version of edgeddl to all boards, by Ansible
+    """Install edgeddl from this checkout on all boards, with Ansible
 
-    fab deploy -- --check      what follows -- is for ansible-playbook
+    fab deploy -- --check      arguments after -- go to ansible-playbook
     """
     cluster = find_inventory(inventory)
     limit = ["--limit", ",".join(board.name for board in select(c, cluster))] if c.only else []
@@ -26,7 +26,7 @@ def deploy(c: Context, inventory: str | None = None) -> None:
     if program is None:
         raise ClusterError(
             "ansible-playbook is not installed",
-            hint="pip install 'ansible-core>=2.19', then once more",
+            hint="pip install 'ansible-core>=2.19', then try again",
         )
     command = [program, "-i", str(cluster.path.absolute()), "playbooks/deploy.yml", *limit]
     print(f"ansible$ {' '.join(command[1:])}", flush=True)

@@ -1,4 +1,4 @@
-"""How `fab` runs the tasks of this cluster (chosen in ../fabric.yml)."""
+"""The executor that runs the tasks of `fab` (configured in ../fabric.yml)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cluster.errors import ClusterError
 
 
 class Executor(invoke.Executor):
-    """Runs each task once: the task itself goes to all boards at the same time.
+    """Runs each task once; the task itself connects to all boards in parallel.
 
-    Tasks find the boards that -H names as `c.only`, and the words after -- as `c.words`: each as
-    it was typed, where Invoke would join them.
+    Tasks get the boards of -H as `c.only` and the arguments after -- as `c.words`, unchanged.
+    Invoke would join them.
     """
 
-    core: Any  # how `fab` was called
+    core: Any  # the parsed command line of `fab`
 
     def execute(self, *tasks: Any) -> Any:
         hosts = self.core[0].args.hosts.value

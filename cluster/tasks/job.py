@@ -1,4 +1,4 @@
-"""A training job on the head: it goes on when the laptop is closed, and can be looked for again."""
+"""A training job on the head board. It continues when the connection from the laptop ends."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from cluster.errors import ClusterError
 from cluster.tasks.board import Board, BoardError, CommandFailed
 
 START = Path(__file__).with_name("start_job.sh")
-RUNS_ALREADY = 75  # as in start_job.sh
-# A job that is told to stop twice ends at once; so soon after the first, both would count as one.
+ALREADY_RUNNING = 75  # as in start_job.sh
+# A second stop signal ends the job immediately; sooner, both would count as one.
 SECOND_STOP_SECONDS = 1
 
 
 class Job:
-    """The one job that runs on a head, or ran there last."""
+    """The job that runs on a head, or the last one that did."""
 
     def __init__(self, head: Board) -> None:
         self._head = head
 
     def start(self, command: str, columns: int) -> None:
-        """`columns` of a terminal, or 0 for none: lines instead of a progress bar."""
+        """Start a command in a terminal of `columns`, or without one (0): no progress bar then."""
         words = ["sh", "-c", START.read_text(), "start_job", str(columns), command]
         enter = f"cd {shlex.quote(self._head.work)} && "
         try:
             self._head.run(enter + shlex.join(words))
         except CommandFailed as error:
-            if error.code == RUNS_ALREADY:
+            if error.code == ALREADY_RUNNING:
                 raise ClusterError(
-                    f"a job runs already: {self.command()}",
-                    hint="`fab logs` shows it, `fab stop` ends it",
+                    f"a job is already running: {self.command()}",
+                    hint="show it with `fab logs`, or end it with `fab stop`",
                 ) from None
             raise BoardError(
                 f"{self._head.name} cannot start a job: {'; '.join(error.last_lines)}",
-                hint=f"is there a folder {self._head.work} that {self._user} may write to?",
+                hint=f"check that {self._user} can write to {self._head.work}",
             ) from None
 
     @property
@@ -52,30 +52,30 @@ class Job:
         return self.exists() and not self._succeeds("flock -n job/lock true")
 
     def follow(self, start: str) -> None:
-        """Print its log until it has ended; `start`: "-n 40" for the last 40 lines, and so on."""
+        """Print the log until the job ends; `start` is tail's option, such as "-n 40"."""
         watch = "--pid=$(cat job/watcher) -s 0.2 -f"
         self._head.run(f"tail {start} {watch} job/log", hide=False)
 
     def show(self, lines: int) -> None:
-        """Print its last lines; of a bar that has moved, where it stood last."""
+        """Print the last lines of the log, with only the last state of a progress bar."""
         self._head.run(f"tail -n {lines} job/log | sed 's/\\r*$//; s/.*\\r//'", hide=False)
 
     def log_bytes(self) -> int:
         return int(self._head.run("wc -c <job/log"))
 
     def code(self) -> int:
-        """The exit code of a job that has ended."""
+        """Return the exit code of a finished job."""
         text = self._head.run("cat job/code 2>/dev/null || :").strip()
         if not text:
             raise BoardError(
-                "the job has ended without an exit code",
-                hint=f"it was killed, or {self._head.name} lost its power;"
-                " fab train -- --resume auto goes on",
+                "the job ended without an exit code",
+                hint=f"it was killed, or {self._head.name} lost power;"
+                " continue it with fab train -- --resume auto",
             )
         return int(text)
 
     def stop(self) -> None:
-        """Ask it to end in good order; asked a second time, it ends at once."""
+        """Request a graceful stop; a second request ends the job immediately."""
         self._succeeds("kill -TERM $(cat job/pid)")
 
     def stop_by_force(self) -> None:
@@ -84,7 +84,7 @@ class Job:
         self.stop()
 
     def runs(self, named: str | None) -> list[str]:
-        """The run folders that it has written to; `named`: one that need not be in runs/."""
+        """Return the run folders the job wrote to; `named` is one that may be outside runs/."""
         written = "find runs -type f -newer job/command -printf '%P\\n' | cut -d/ -f1 | sort -u"
         found = [f"runs/{name}" for name in self._head.run(written).splitlines()]
         if named and posixpath.normpath(named) not in found:

@@ -1,4 +1,4 @@
-"""fab linpack: is each board as fast as its kind, and the cluster as fast as its boards?"""
+"""fab linpack: measures each board and the whole cluster, and finds slow or faulty boards."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from invoke import Context, Exit, task
 
 from cluster.errors import ClusterError
 from cluster.inventory_file import Inventory
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import HELP, find_inventory, finish, on_all, select
-from cluster.tasks.runs import results_folder
+from cluster.tasks.fetch import results_folder
+from edgeddl.table import render_table
 
 ENGINES = ("auto", "numpy", "hpl")
 SICK_CODE = 4  # as `python -m edgeddl linpack --help` says
@@ -24,15 +24,15 @@ Record = Mapping[str, Any]
 
 
 @task(
-    help={**HELP, "engine": "numpy, hpl, or auto: hpl if all boards have hpcc installed"},
+    help={**HELP, "engine": "numpy, hpl or auto (hpl if all boards have hpcc installed)"},
     auto_shortflags=False,
 )
 def linpack(c: Context, inventory: str | None = None, engine: str = "auto") -> None:
-    """Measure each board, and with HPL the whole cluster, and name the sick
+    """Measure each board, and with HPL the whole cluster; list boards that are slow or faulty
 
-    Takes minutes; let nothing else run meanwhile. The result is kept on the boards, where
-    `edgeddl.train --require-linpack` looks for it, and here in runs/CLUSTER/linpack.json. Exit code
-    4: a board is sick. What follows -- is for `python -m edgeddl linpack`.
+    This takes minutes; run nothing else meanwhile. The result is saved on the boards, where
+    `edgeddl.train --require-linpack` reads it, and here in runs/CLUSTER/linpack.json. The exit code
+    is 4 if a board has the verdict "sick". Arguments after -- go to `python -m edgeddl linpack`.
 
       fab linpack
       fab linpack --engine numpy -- --memory-fraction 0.1
@@ -56,7 +56,7 @@ def choose_engine(boards: Sequence[Board]) -> str:
 
 
 def measure_alone(cluster: Inventory, boards: Sequence[Board], command: Sequence[str]) -> None:
-    """All boards at the same time, each by itself."""
+    """Measure all boards in parallel, each on its own problem."""
     line = shlex.join(command)
     print(f"all boards$ {line}", flush=True)
     outcomes = on_all(boards, lambda board: parse(board.run(line, codes=(0, SICK_CODE))))
@@ -66,12 +66,12 @@ def measure_alone(cluster: Inventory, boards: Sequence[Board], command: Sequence
 
 
 def measure_together(cluster: Inventory, boards: Sequence[Board], command: Sequence[str]) -> None:
-    """The head runs each board alone, then all on one problem."""
+    """Have the head measure each board alone, then all boards on one problem."""
     hosts = ",".join(board.name for board in boards)
     line = shlex.join([*command, "--hosts", hosts])
     head = Board(cluster.head)
     print(f"{head.name}$ {line}", flush=True)
-    # stderr, which is shown, tells how far it is
+    # stderr shows the progress
     joint = parse(head.run(line, codes=(0, SICK_CODE), hide="stdout"))["cluster"]
     report(cluster, joint["nodes"], joint)
     end([*joint["nodes"], joint])
@@ -86,21 +86,21 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def report(cluster: Inventory, nodes: Sequence[Record], joint: Record | None) -> None:
-    """The table here, and the same as a file."""
+    """Print the results as a table and save them as JSON."""
     rows = [_row(node["host"], node, "share_of_peak") for node in nodes]
     if joint:
         rows.append(_row("all together", joint, "efficiency"))
     headings = ("host", "GFLOPS", "share", "residual", "verdict")
     print("\n" + render_table(headings, rows))
-    print("\nshare: of the processor's peak; all together: of the sum of each alone")
+    print("\nshare: of the processor's peak; for all together: of the sum of the single boards")
     print("\n".join(causes(nodes, joint)))
     path = results_folder(cluster) / "linpack.json"
     save(path, {"nodes": list(nodes), "cluster": joint})
-    print(f"\nas JSON  {os.path.relpath(path)}")
+    print(f"\nJSON: {os.path.relpath(path)}")
 
 
 def _row(name: str, record: Record, share: str) -> tuple[str, ...]:
-    """Boards that gave no result have a verdict and a cause only."""
+    """Render a row; boards without a result have only a verdict and a cause."""
     gflops, part, passed = (record.get(key) for key in ("gflops", share, "passed"))
     return (
         name,
@@ -112,7 +112,7 @@ def _row(name: str, record: Record, share: str) -> tuple[str, ...]:
 
 
 def causes(nodes: Sequence[Record], joint: Record | None) -> list[str]:
-    """A line each, with the board's name; those of all together have the boards' in them."""
+    """Return one line per cause with the board's name; a joint result already has the names."""
     if joint:
         return list(joint["causes"])
     return [f"{node['host']}: {cause}" for node in nodes for cause in node["causes"]]

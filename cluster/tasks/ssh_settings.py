@@ -1,4 +1,4 @@
-"""How ssh would reach a board: asked of ssh itself, so that Fabric and Ansible go the same way."""
+"""Connection settings from ssh itself, so that Fabric connects the way Ansible does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECT_SECONDS = 10
 
 @dataclass(frozen=True)
 class SshSettings:
-    """What of `ssh -G` matters here."""
+    """The settings of `ssh -G` that are used here."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class SshSettings:
 
 
 def find_settings(host: Host) -> SshSettings:
-    """As Ansible's inventory variables and the user's ssh configuration have them."""
+    """Combine Ansible's inventory variables and the user's ssh configuration."""
     command = ssh_command(host)
     try:
         done = subprocess.run(
@@ -39,13 +39,13 @@ def find_settings(host: Host) -> SshSettings:
     except FileNotFoundError:
         raise ClusterError("ssh is not installed", hint="apt install openssh-client") from None
     if done.returncode:
-        words = done.stderr.strip().splitlines()[-1:]
-        raise ClusterError(f"{shlex.join(command)}: {' '.join(words)}")
+        last_line = "".join(done.stderr.strip().splitlines()[-1:])
+        raise ClusterError(f"{shlex.join(command)}: {last_line}")
     return parse_settings(done.stdout)
 
 
 def ssh_command(host: Host) -> list[str]:
-    """What a person would type to log in."""
+    """Return the ssh command line that logs in to the host."""
     given = host.variables
     command = ["ssh"]
     for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
@@ -58,7 +58,7 @@ def ssh_command(host: Host) -> list[str]:
 
 
 def parse_settings(text: str) -> SshSettings:
-    """From what `ssh -G` prints: a line for each setting, some more than once."""
+    """Parse the output of `ssh -G`: one setting per line, some of them repeated."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
@@ -84,7 +84,7 @@ def _existing(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _proxy(first: dict[str, str]) -> str | None:
-    """The command through which the board is reached."""
+    """Return the proxy command through which to connect, if there is one."""
     if command := first.get("proxycommand"):
         return command
     jumps, _, last = first.get("proxyjump", "").rpartition(",")

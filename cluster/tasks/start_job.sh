@@ -1,12 +1,12 @@
-# Starts a job on the head that goes on when the connection ends, one at a time.
-# Runs in the work folder. Arguments: columns of the terminal to give it (0: none), the command.
+# Starts a job on the head that continues when the connection ends; only one can run at a time.
+# Runs in the work folder. Arguments: columns of the job's terminal (0: no terminal), the command.
 #
-#   job/lock     held as long as the job runs, however it ends
-#   job/command  what was started; its age is the job's
-#   job/log      all that it says
-#   job/pid      the process to send signals to
+#   job/lock     locked while the job runs
+#   job/command  the command line; its modification time is the start of the job
+#   job/log      output of the job
+#   job/pid      the process that receives signals
 #   job/watcher  the process that ends last
-#   job/code     the exit code, when it has ended
+#   job/code     the exit code, once the job has ended
 set -eu
 mkdir -p job runs
 exec 9>job/lock
@@ -20,7 +20,7 @@ setsid sh -c '
     echo $$ >job/watcher
     begin="echo \$\$ >job/pid; eval \"exec \$JOB_COMMAND\""
     if [ "$JOB_COLUMNS" -gt 0 ]; then
-        # a terminal of its own: a bar is for terminals
+        # in a pseudo-terminal: the progress bar needs one
         script -qfec "stty cols $JOB_COLUMNS; $begin" /dev/null 9>&-
     else
         sh -c "$begin" 9>&-

@@ -1,4 +1,4 @@
-"""fab status: how each board is doing."""
+"""fab status: shows the state of each board."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from invoke import Context, task
 
-from cluster.table import render_table
 from cluster.tasks.board import Board, BoardError, CommandFailed
 from cluster.tasks.boards import HELP, Outcome, find_inventory, finish, on_all, select
+from edgeddl.table import render_table
 
 HEADINGS = (
     "host", "reachable", "temp", "clock", "throttled", "under-voltage", "memory free",
     "disk free", "edgeddl", "kernels",
 )  # fmt: skip
-# What the firmware tells, but for under-voltage, which has a column of its own.
+# throttling reasons of the firmware, except under-voltage, which has its own column
 SLOWED_BY = {
     "throttled": "hot",
     "frequency_capped": "capped",
@@ -25,16 +25,16 @@ SLOWED_BY = {
 
 
 class NotProvisioned(BoardError):
-    """The board answers, but has no edgeddl that would."""
+    """The board answers, but edgeddl does not run on it."""
 
 
 @task(help={**HELP, "json": "print JSON instead of a table"}, auto_shortflags=False)
 def status(c: Context, inventory: str | None = None, json: bool = False) -> None:
-    """How each board is doing: heat, clock, power, memory, disk, version
+    """Show each board's temperature, clock, throttling, memory, disk and version
 
-    "throttled" and "under-voltage" say what the board's firmware reports, now and since it was
-    started: hot (80 degrees and above: slowed down), warm (the soft limit), capped (clock held
-    down). Under-voltage means a weak power supply or cable. "-" is what a machine does not tell.
+    "throttled" and "under-voltage" show what the board's firmware reports, now and since boot: hot
+    (80 degrees and above: throttled), warm (soft temperature limit), capped (clock limited).
+    Under-voltage means a weak power supply or cable. "-" means that the board does not report it.
     """
     outcomes = on_all(select(c, find_inventory(inventory)), ask)
     if json:
@@ -45,14 +45,15 @@ def status(c: Context, inventory: str | None = None, json: bool = False) -> None
 
 
 def ask(board: Board) -> dict[str, Any]:
-    """What edgeddl says of the machine, and the disk behind the work folder."""
+    """Query `edgeddl info` and the free space of the work folder."""
     total, _, free = board.run("df -kP . | tail -n 1").split()[1:4]
     try:
         info: dict[str, Any] = json.loads(board.run("python -m edgeddl info --json"))
     except CommandFailed as error:
-        words = error.last_lines[-1] if error.last_lines else str(error)
+        last_line = error.last_lines[-1] if error.last_lines else str(error)
         raise NotProvisioned(
-            f"edgeddl does not run here: {words}", hint="fab deploy, or Ansible's site.yml"
+            f"edgeddl does not run on this board: {last_line}",
+            hint="install it with fab deploy or Ansible's site.yml",
         ) from None
     except ValueError:
         raise NotProvisioned("python -m edgeddl info --json did not print JSON") from None
@@ -71,7 +72,7 @@ def _row(outcome: Outcome[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def describe(info: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cells of a board that answers; an older edgeddl tells less."""
+    """Render the cells of a board that answers; an older edgeddl reports fewer values."""
     sensors = info.get("sensors") or {}
     throttling = sensors.get("throttling")
     return (
@@ -89,7 +90,7 @@ def describe(info: Mapping[str, Any]) -> tuple[str, ...]:
 def describe_throttling(
     throttling: Mapping[str, Mapping[str, bool]] | None, reasons: Mapping[str, str]
 ) -> str:
-    """Such as "hot now", "capped since boot" or "no"."""
+    """Describe throttling, such as "hot now", "capped since boot" or "no"."""
     if throttling is None:
         return "-"
     said = []

@@ -1,4 +1,4 @@
-"""fab train, logs, stop: a run on all boards, from its start to its files on the laptop."""
+"""fab train, logs, stop: starts, follows and stops a training run on the boards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cluster.errors import ClusterError
 from cluster.inventory_file import Inventory
 from cluster.tasks.board import Board, ConnectionLost
 from cluster.tasks.boards import HELP, find_inventory, select
+from cluster.tasks.fetch import fetch_runs
 from cluster.tasks.job import Job
-from cluster.tasks.runs import fetch_runs
 
 LAST_LINES = 40
 
@@ -24,12 +24,12 @@ LAST_LINES = 40
 def train(c: Context, inventory: str | None = None) -> None:
     """Train on all boards: fab train -- OPTIONS of edgeddl.train
 
-    One rank on each board (-H: on those), started on the head. Shows what the run says, and copies
-    summary and checkpoints to runs/CLUSTER/ here when it has ended, however it did.
+    Runs mpirun on the head, with one rank on each board, or on the boards of -H. Shows the output
+    and copies summary and checkpoints to runs/CLUSTER/ when the run ends, even if it failed.
 
-    Ctrl-C ends the run after its step, with a checkpoint; a second Ctrl-C at once. A closed laptop
-    or a lost connection does not end it: `fab logs` shows it again, `fab stop` ends it, `fab fetch`
-    gets its files.
+    Ctrl-C stops the run after the current step, with a checkpoint; a second Ctrl-C stops it
+    immediately. The run continues if you close the laptop or lose the connection: `fab logs` shows
+    it again, `fab stop` stops it, `fab fetch` copies its files.
 
       fab train -- --model resnet9 --epochs 30
       fab train -- --resume auto
@@ -48,15 +48,15 @@ def train(c: Context, inventory: str | None = None) -> None:
 
 
 @task(
-    help={**HELP, "no-follow": "print what there is and end", "lines": "how many to begin with"},
+    help={**HELP, "no-follow": "print the log and exit", "lines": "number of lines to start with"},
     auto_shortflags=False,
 )
 def logs(
     c: Context, inventory: str | None = None, no_follow: bool = False, lines: int = LAST_LINES
 ) -> None:
-    """Show what the training run says, until it ends; Ctrl-C leaves it running
+    """Show the output of the training run until it ends; Ctrl-C leaves it running
 
-    Without a run: what the last one has said.
+    If no run is active, shows the output of the last one.
     """
     head, job = find_job(find_inventory(inventory))
     if no_follow or not job.is_running():
@@ -65,27 +65,27 @@ def logs(
         print(f"{head.name}$ {job.command()}", flush=True)
         job.follow(f"-n {lines}")
     except KeyboardInterrupt:
-        raise Exit("\nthe run goes on; `fab stop` ends it", 0) from None
+        raise Exit("\nthe run continues; stop it with `fab stop`", 0) from None
     except ConnectionLost:
         raise lost(head) from None
 
 
-@task(help={**HELP, "now": "at once, without a checkpoint"}, auto_shortflags=False)
+@task(help={**HELP, "now": "stop immediately, without a checkpoint"}, auto_shortflags=False)
 def stop(c: Context, inventory: str | None = None, now: bool = False) -> None:
-    """End the training run after its step, with a checkpoint
+    """Stop the training run after the current step, with a checkpoint
 
     fab train -- --resume auto continues it, with its options.
     """
     head, job = find_job(find_inventory(inventory))
     if not job.is_running():
-        raise ClusterError(f"no training run is going on on {head.name}")
-    said_before = job.log_bytes()
+        raise ClusterError(f"no training run is active on {head.name}")
+    log_bytes = job.log_bytes()
     if now:
         job.stop_by_force()
     else:
         job.stop()
     try:
-        job.follow(f"-c +{said_before + 1}")
+        job.follow(f"-c +{log_bytes + 1}")
     except ConnectionLost:
         raise lost(head) from None
 
@@ -94,12 +94,12 @@ def find_job(cluster: Inventory) -> tuple[Board, Job]:
     head = Board(cluster.head)
     job = Job(head)
     if not job.exists():
-        raise ClusterError(f"nothing was trained on {head.name} yet", hint="fab train -- OPTIONS")
+        raise ClusterError(f"no training run on {head.name} yet", hint="fab train -- OPTIONS")
     return head, job
 
 
 def mpirun_line(boards: Sequence[Board], cluster: Inventory, options: Sequence[str]) -> str:
-    """What would be typed on the head. All boards are in its hostfile; some are named."""
+    """Return mpirun's command line. The head's hostfile lists all boards; a subset is named."""
     ranks = ["mpirun", "-np", str(len(boards))]
     if len(boards) < len(cluster.hosts):
         ranks += ["--host", ",".join(f"{board.name}:1" for board in boards)]
@@ -107,7 +107,7 @@ def mpirun_line(boards: Sequence[Board], cluster: Inventory, options: Sequence[s
 
 
 def named_run(options: Sequence[str]) -> str | None:
-    """The folder that --run-dir names, if it does."""
+    """Return the value of --run-dir, if it is given."""
     for index, word in enumerate(options):
         name, _, value = word.partition("=")
         if name == "--run-dir":
@@ -120,7 +120,7 @@ def terminal_columns() -> int:
 
 
 def follow_until_end(job: Job, head: Board) -> int:
-    """Print what the job says; Ctrl-C is passed on to it. Returns its exit code."""
+    """Print the output of the job, forward Ctrl-C to it, and return its exit code."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         following = pool.submit(job.follow, "-n +1")
         try:
@@ -140,6 +140,6 @@ def _wait(following: Future[None], job: Job) -> None:
 
 def lost(head: Board) -> ClusterError:
     return ClusterError(
-        f"connection to {head.name} lost; as long as it is up, the run goes on",
-        hint="`fab logs` shows it again, `fab stop` ends it, `fab fetch` gets its files",
+        f"connection to {head.name} lost; the run continues as long as the board is up",
+        hint="show it with `fab logs`, stop it with `fab stop`, copy its files with `fab fetch`",
     )

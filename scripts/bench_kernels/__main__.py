@@ -1,7 +1,7 @@
-"""edgeddl's kernels against stock Chainer and PyTorch, on this machine, in one run.
+"""Compares edgeddl's kernels with stock Chainer and PyTorch, on this machine, in one run.
 
-Rivals alternate step by step, each in a process of its own on the same cores; only one of them
-works at a time. PyTorch takes part where it is installed: --with-torch installs it.
+The systems alternate step by step. Each has its own process on the same cores, and only one of them
+computes at a time. PyTorch is included if it is installed; --with-torch installs it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rivals.machine_facts import describe_machine
-from rivals.option_types import count, counts
-from rivals.process import RivalFailed
-from rivals.torch_environment import add_torch_options, find_torch
+from baselines.machine_facts import describe_machine
+from baselines.option_types import count, counts
+from baselines.process import WorkerFailed
+from baselines.torch_environment import add_torch_options, find_torch
 
 from bench_kernels.alternation import LEAST_ROUNDS, turns_at_most
-from bench_kernels.field import Field
 from bench_kernels.layers import Layer, choose_layers
 from bench_kernels.measurements import measure_convolutions, measure_training
 from bench_kernels.plot import plot_convolutions, plot_training
 from bench_kernels.progress import Progress
 from bench_kernels.report import render_convolutions, render_training
+from bench_kernels.systems import Systems
 from edgeddl import machine
 from edgeddl.atomic_file import write_json
 
@@ -38,23 +38,23 @@ def main() -> None:
     cores = machine.available_cores()
     threads = options.threads or [number for number in (1, 2) if number <= cores]
     if max(threads) > cores:
-        parser.error(f"--threads {max(threads)}: this machine has {cores} cores for us")
+        parser.error(f"--threads {max(threads)}: this machine has {cores} available cores")
     layers = choose_layers(options.layers or "", options.layer_batch)
     if not layers:
-        parser.error(f"--layers {options.layers!r}: no layer's name has this in it")
-    field = Field(find_torch(options))
-    if field.torch_python is None:
-        print("without PyTorch: it is not installed; --with-torch installs it", flush=True)
+        parser.error(f"--layers {options.layers!r}: no layer's name contains this text")
+    systems = Systems(find_torch(options))
+    if systems.torch_python is None:
+        print("PyTorch is not installed and is skipped; --with-torch installs it", flush=True)
     both = options.layers is None and not options.end_to_end
     training, convolutions = run(
-        field,
+        systems,
         threads,
         options.stem,
         options.batches if both or options.end_to_end else [],
         layers if both or options.layers is not None else [],
         options.steps,
     )
-    publish(options.output, field, training, convolutions)
+    publish(options.output, systems, training, convolutions)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -71,7 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="batch sizes of training steps (default: 1,8,32,64,256)",
     )
     parser.add_argument(
-        "--threads", type=counts, metavar="N,N", help="numbers of threads (default: 1,2)"
+        "--threads", type=counts, metavar="N,N", help="thread counts (default: 1,2)"
     )
     parser.add_argument(
         "--stem",
@@ -79,13 +79,13 @@ def make_parser() -> argparse.ArgumentParser:
         default=STEMS[0],
         help="first layers of the network in training steps (default: %(default)s)",
     )
-    parser.add_argument("--end-to-end", action="store_true", help="training steps only")
+    parser.add_argument("--end-to-end", action="store_true", help="measure only training steps")
     parser.add_argument(
         "--layers",
         nargs="?",
         const="",
         metavar="TEXT",
-        help="single convolutions only, those with this text in their name",
+        help="measure only single convolutions, those whose name contains this text",
     )
     parser.add_argument(
         "--layer-batch",
@@ -98,7 +98,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=count,
         default=7,
         metavar="N",
-        help=f"measured turns of each rival; slow ones take fewer, down to {LEAST_ROUNDS}"
+        help=f"measured steps of each system; slow systems take fewer, at least {LEAST_ROUNDS}"
         " (default: 7)",
     )
     parser.add_argument(
@@ -106,22 +106,22 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path("runs/bench-kernels"),
         metavar="DIR",
-        help="folder for tables, figures and plots (default: runs/bench-kernels)",
+        help="folder for tables, results and plots (default: runs/bench-kernels)",
     )
     add_torch_options(parser)
     return parser
 
 
 def run(
-    field: Field,
+    systems: Systems,
     all_threads: Sequence[int],
     stem: str,
     batches: Sequence[int],
     layers: Sequence[Layer],
     rounds: int,
 ) -> tuple[Results, Results]:
-    """All measurements: training steps, convolutions."""
-    pytorch, cases = len(field.pytorch), sum(len(layer.passes) for layer in layers)
+    """Measure training steps and convolutions."""
+    pytorch, cases = len(systems.pytorch), sum(len(layer.passes) for layer in layers)
     turns = len(batches) * turns_at_most(pytorch + 2, rounds)
     turns += cases * turns_at_most(pytorch + 1, rounds)
     progress = Progress(turns * len(all_threads))
@@ -129,27 +129,27 @@ def run(
     convolutions: Results = []
     for threads in all_threads:
         for batch in batches:
-            training.append(measure_training(field, threads, stem, batch, rounds, progress))
-        convolutions += measure_convolutions(field, threads, layers, rounds, progress)
+            training.append(measure_training(systems, threads, stem, batch, rounds, progress))
+        convolutions += measure_convolutions(systems, threads, layers, rounds, progress)
     progress.close()
     return training, convolutions
 
 
-def publish(output: Path, field: Field, training: Results, convolutions: Results) -> None:
-    """Tables on the screen and in a file, all figures as JSON, plots."""
+def publish(output: Path, systems: Systems, training: Results, convolutions: Results) -> None:
+    """Print and save the tables, save all results as JSON, and draw plots."""
     output.mkdir(parents=True, exist_ok=True)
     tables = [render_training(training)] if training else []
     tables += [render_convolutions(convolutions)] if convolutions else []
     text = "\n\n".join(tables)
     print(f"\n{text}\n")
     (output / "results.txt").write_text(f"{text}\n")
-    facts = describe_machine(field.torch_python)
+    facts = describe_machine(systems.torch_python)
     results = {**facts, "training": training, "convolutions": convolutions}
     write_json(output / "results.json", results)
     if find_spec("matplotlib") is None:
-        print("no plots: matplotlib is not installed; python -m pip install matplotlib")
+        print("no plots: matplotlib is not installed (python -m pip install matplotlib)")
     else:
-        draw(output, training, convolutions, pytorch=bool(field.pytorch))
+        draw(output, training, convolutions, pytorch=bool(systems.pytorch))
     print(f"results are in {output}")
 
 
@@ -163,5 +163,5 @@ def draw(output: Path, training: Results, convolutions: Results, *, pytorch: boo
 if __name__ == "__main__":
     try:
         main()
-    except RivalFailed as failure:
+    except WorkerFailed as failure:
         sys.exit(str(failure))

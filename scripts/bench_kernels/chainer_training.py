@@ -1,12 +1,12 @@
-"""Worker: training steps of stock Chainer, with the same network from Chainer's own links."""
+"""Worker: training steps of stock Chainer, with the same network built from Chainer's links."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rivals.chainer_models import resnet18
-from rivals.serve import serve_steps
-from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
+from baselines.chainer_models import resnet18
+from baselines.serve import serve_steps
+from baselines.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 from edgeddl.chainer_compat import F, chainer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from rivals.serve import serve_steps
+from baselines.serve import serve_steps
 
 from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops
 from bench_kernels.layers import Layer
@@ -15,7 +15,7 @@ from edgeddl.kernels.window import Window
 
 
 def prepare(layer: Layer, direction: str) -> Callable[[], object]:
-    """The call of a kernel; a gradient of weights goes to a given place, as into a bucket."""
+    """Return a kernel call; weight gradients are written to a given array, as into a bucket."""
     rng = np.random.default_rng(0)
     x = channels_last(rng.standard_normal(layer.x_shape, np.float32))
     W = kernel_order(rng.standard_normal(layer.W_shape, np.float32))

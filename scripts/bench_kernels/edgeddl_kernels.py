@@ -1,4 +1,4 @@
-"""What workers of edgeddl know of the kernels they run."""
+"""Facts about the kernels in use, for the workers of edgeddl."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PEAK_TRIALS = 3
 
 
 def chosen_kernels() -> str:
-    """Which implementation runs, e.g. "native avx512"."""
+    """Return the selected implementation, e.g. "native avx512"."""
     return kernels.chosen()
 
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rivals.serve import serve_steps
-from rivals.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
+from baselines.serve import serve_steps
+from baselines.workload import CLASSES, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops, timed_kernels
 from edgeddl.chainer_compat import chainer
@@ -32,7 +32,7 @@ from edgeddl.training.updater import Updater
 
 
 def prepare(batch: int, stem: str) -> Callable[[], Any]:
-    """A step on images that are already there, as the loader's thread would have them."""
+    """Return a step on images that are already in memory, as the loader thread provides them."""
     x, t = make_batch(batch)
     step_batch = StepBatch(0, 0, batch, [(channels_last(x), t)], ends_epoch=False)
     updater = make_updater(stem, x.shape[1:])
@@ -40,7 +40,7 @@ def prepare(batch: int, stem: str) -> Callable[[], Any]:
 
 
 def make_updater(stem: str, image_shape: tuple[int, ...]) -> Updater:
-    """The parts of a training run that a step consists of."""
+    """Build the parts of a training run that a step needs."""
     model = build_model("resnet18", stem=stem, classes=CLASSES)
     specs = observe_parameters(model, image_shape, CLASSES)
     arena = Arena(plan_buckets(specs, TrainConfig().bucket_bytes))
@@ -55,7 +55,7 @@ def make_updater(stem: str, image_shape: tuple[int, ...]) -> Updater:
 
 
 def python_share(batch: int, stem: str, steps: int) -> float:
-    """The part of a step that is not spent in kernels: Python, Chainer's graph, the reducer."""
+    """Return the fraction of a step outside kernels: Python, Chainer's graph, the reducer."""
     step = prepare(batch, stem)
     step()
     with timed_kernels() as kernel_seconds:

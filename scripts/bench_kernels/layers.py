@@ -1,4 +1,4 @@
-"""The convolutions that are measured one by one."""
+"""The convolutions that are measured individually."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Layer:
     stride: int = 1
     groups: int = 1
     batch: int = 32
-    pad: int | None = None  # half the window, if not given
+    pad: int | None = None  # default: half the window
 
     @property
     def name(self) -> str:
@@ -53,13 +53,13 @@ class Layer:
 
     @property
     def flop(self) -> int:
-        """Of each pass, by definition: an algorithm may get by with fewer."""
+        """Nominal operations of each pass; an algorithm may need fewer."""
         pixels = self.batch * self.output_size**2
         return 2 * pixels * self.k * (self.c // self.groups) * self.ksize**2
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """A layer of 3 channels is the first of its network: nobody asks for gx."""
+        """Passes to measure; the first layer of a network (3 channels) needs no input gradient."""
         return tuple(p for p in PASSES if self.c > 3 or p != "input gradient")
 
 
@@ -84,6 +84,6 @@ OTHERS = [
 
 
 def choose_layers(text: str, batch: int | None) -> list[Layer]:
-    """The layers whose name has `text` in it, with another batch size if one is given."""
+    """Return the layers whose name contains `text`, with another batch size if given."""
     found = [layer for layer in RESNET18 + OTHERS if text in layer.name]
     return [replace(layer, batch=batch) for layer in found] if batch else found

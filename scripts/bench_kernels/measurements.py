@@ -7,39 +7,40 @@ from statistics import median
 from typing import Any
 
 from bench_kernels.alternation import Seconds, alternate, compare, fastest
-from bench_kernels.field import CHAINER, EDGEDDL, PYTORCH, Field
 from bench_kernels.layers import Layer
 from bench_kernels.progress import Progress
+from bench_kernels.systems import CHAINER, EDGEDDL, PYTORCH, Systems
 from edgeddl.table import counted
 
 PYTHON_SHARE_STEPS = 3
-# A convolution's turn is as many calls as this holds: one alone may be over in a millisecond.
+# Duration of a convolution's turn, with many calls: a single one may take only a millisecond.
 CONVOLUTION_TURN_SECONDS = 0.05
 
 Result = dict[str, Any]
 
 
 def measure_training(
-    field: Field, threads: int, stem: str, batch: int, rounds: int, progress: Progress
+    systems: Systems, threads: int, stem: str, batch: int, rounds: int, progress: Progress
 ) -> Result:
-    """Training steps at one batch size, in new processes: the memory they have had is for this."""
+    """Measure training steps at one batch size, in new processes, to get their peak memory."""
     progress.begin(f"batch {batch}, {counted(threads, 'thread')}")
-    with field.start("training", (EDGEDDL, CHAINER, *field.pytorch), threads) as rivals:
-        seconds = alternate(rivals, {"batch": batch, "stem": stem}, rounds, progress)
-        kernels = rivals[0].ask("chosen_kernels")  # of the process that was timed
-        measured = [rival for rival in rivals if rival.name in seconds]
-        memory = {rival.name: rival.ask("peak_memory_bytes") for rival in measured}
-        progress.say_once(line for rival in rivals for line in rival.complaints())
-    with field.start("training", (EDGEDDL,), threads) as (edgeddl,):
-        flop = (
-            6 * edgeddl.ask("macs", stem=stem) * batch
-        )  # 2 a MAC, in forward and in both gradients
-        peak = edgeddl.ask("peak_gflops", threads=threads)
-        python_share = edgeddl.ask("python_share", batch=batch, stem=stem, steps=PYTHON_SHARE_STEPS)
+    with systems.start("training", (EDGEDDL, CHAINER, *systems.pytorch), threads) as workers:
+        seconds = alternate(workers, {"batch": batch, "stem": stem}, rounds, progress)
+        kernels = workers[0].request("chosen_kernels")  # of the process that was timed
+        measured = [worker for worker in workers if worker.name in seconds]
+        memory = {worker.name: worker.request("peak_memory_bytes") for worker in measured}
+        progress.print_once(line for worker in workers for line in worker.stderr_lines())
+    with systems.start("training", (EDGEDDL,), threads) as (edgeddl,):
+        # 2 per MAC, in forward and in both gradients
+        flop = 6 * edgeddl.request("macs", stem=stem) * batch
+        peak = edgeddl.request("peak_gflops", threads=threads)
+        python_share = edgeddl.request(
+            "python_share", batch=batch, stem=stem, steps=PYTHON_SHARE_STEPS
+        )
     figures = {name: _figures(times, flop, peak) for name, times in seconds.items()}
-    for name, of_rival in figures.items():
-        of_rival["images_per_second"] = batch / of_rival["median_seconds"]
-        of_rival["peak_memory_bytes"] = memory[name]
+    for name, of_system in figures.items():
+        of_system["images_per_second"] = batch / of_system["median_seconds"]
+        of_system["peak_memory_bytes"] = memory[name]
     pytorch = fastest(seconds, PYTORCH)
     return {
         "threads": threads,
@@ -49,7 +50,7 @@ def measure_training(
         "peak_gflops": peak,
         "flop": flop,
         "python_share": python_share,
-        "rivals": figures,
+        "systems": figures,
         "faster_pytorch": pytorch,
         "speedup": _speedups(seconds, {"Chainer": CHAINER, "PyTorch": pytorch}),
         "memory_of_pytorch": memory[EDGEDDL] / memory[pytorch] if pytorch else None,
@@ -57,19 +58,19 @@ def measure_training(
 
 
 def measure_convolutions(
-    field: Field, threads: int, layers: Sequence[Layer], rounds: int, progress: Progress
+    systems: Systems, threads: int, layers: Sequence[Layer], rounds: int, progress: Progress
 ) -> Iterator[Result]:
-    """Each pass of each layer, by processes that stay for all of them."""
-    with field.start("convolution", (EDGEDDL, *field.pytorch), threads) as rivals:
-        edgeddl = rivals[0]
-        kernels = edgeddl.ask("chosen_kernels")
-        peak = edgeddl.ask("peak_gflops", threads=threads)
+    """Measure each pass of each layer, in the same processes."""
+    with systems.start("convolution", (EDGEDDL, *systems.pytorch), threads) as workers:
+        edgeddl = workers[0]
+        kernels = edgeddl.request("chosen_kernels")
+        peak = edgeddl.request("peak_gflops", threads=threads)
         for layer in layers:
             for direction in layer.passes:
                 progress.begin(f"{layer.name}, {direction}, {counted(threads, 'thread')}")
                 case = {"layer": layer, "direction": direction}
                 turn = CONVOLUTION_TURN_SECONDS
-                seconds = alternate(rivals, case, rounds, progress, turn_seconds=turn)
+                seconds = alternate(workers, case, rounds, progress, turn_seconds=turn)
                 pytorch = fastest(seconds, PYTORCH)
                 yield {
                     "threads": threads,
@@ -79,13 +80,13 @@ def measure_convolutions(
                     "kernels": kernels,
                     "peak_gflops": peak,
                     "flop": layer.flop,
-                    "rivals": {
+                    "systems": {
                         name: _figures(times, layer.flop, peak) for name, times in seconds.items()
                     },
                     "faster_pytorch": pytorch,
                     "speedup": _speedups(seconds, {"PyTorch": pytorch}),
                 }
-        progress.say_once(line for rival in rivals for line in rival.complaints())
+        progress.print_once(line for worker in workers for line in worker.stderr_lines())
 
 
 def _figures(seconds: list[float], flop: int, peak_gflops: float | None) -> Result:
@@ -99,6 +100,8 @@ def _figures(seconds: list[float], flop: int, peak_gflops: float | None) -> Resu
     }
 
 
-def _speedups(seconds: Seconds, rivals: dict[str, str | None]) -> Result:
-    """How many times as fast as each of these edgeddl is."""
-    return {key: compare(seconds, EDGEDDL, name) for key, name in rivals.items() if name in seconds}
+def _speedups(seconds: Seconds, baselines: dict[str, str | None]) -> Result:
+    """Return edgeddl's speed relative to each baseline."""
+    return {
+        key: compare(seconds, EDGEDDL, name) for key, name in baselines.items() if name in seconds
+    }

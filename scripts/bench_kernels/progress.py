@@ -1,4 +1,4 @@
-"""A bar over all turns of all measurements."""
+"""Progress bar over all turns of all measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgeddl.terminal import ProgressBar
 
 
 class Progress:
-    """Says what is being measured, who is at work and how much is left."""
+    """Shows the current measurement, the active worker and the remaining time."""
 
     def __init__(self, turns: int) -> None:
         self._turns = turns
@@ -16,7 +16,7 @@ class Progress:
             total=turns, bar_format="{n_fmt}/{total_fmt} |{bar:20}| [{elapsed}<{remaining}] {desc}"
         )
         self._measurement = ""
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     def begin(self, measurement: str) -> None:
         self._measurement = measurement
@@ -25,16 +25,16 @@ class Progress:
         self._bar.set_description_str(f"{self._measurement}: {name}", refresh=False)
         self._bar.update()
 
-    def leave_out(self, turns: int) -> None:
-        """So many turns will not be taken."""
+    def skip(self, turns: int) -> None:
+        """Remove turns that will not be taken from the total."""
         self._turns -= turns
         self._bar.total = self._turns
 
-    def say_once(self, lines: Iterable[str]) -> None:
-        """Warnings of workers: every new worker has the same ones."""
+    def print_once(self, lines: Iterable[str]) -> None:
+        """Print warnings of workers, without repetitions: every new worker prints the same."""
         for line in lines:
-            if line not in self._said:
-                self._said.add(line)
+            if line not in self._printed:
+                self._printed.add(line)
                 self._bar.write(line)
 
     def close(self) -> None:

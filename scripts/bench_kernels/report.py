@@ -1,31 +1,31 @@
-"""The results as tables."""
+"""Tables of the results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench_kernels.field import EDGEDDL
 from bench_kernels.layers import PASSES
+from bench_kernels.systems import EDGEDDL
 from edgeddl.table import counted, render_table
 
 Result = Mapping[str, Any]
 
 PEAK_NOTE = (
-    "share of peak: 6 flop for each multiply-accumulate of the network, as a direct algorithm has "
-    "them,\nover what the processor can do; Winograd's needs fewer, so its share may pass 100 %"
+    "of peak: 6 flop for each multiply-accumulate of the network, as in direct convolution,\n"
+    "relative to the processor's peak. Winograd's algorithm needs fewer, so it can exceed 100 %."
 )
 ABSENT = "-"
 
 
 def render_training(results: Sequence[Result]) -> str:
-    """Everybody's figures, then how edgeddl stands to the others."""
+    """Render the results of all systems, then edgeddl relative to the others."""
     speeds = render_table(
         ("threads", "batch", "", "img/s", "median", "fastest", "of peak", "memory", "turns"),
         [
             _speed_row(result, name, figures)
             for result in results
-            for name, figures in result["rivals"].items()
+            for name, figures in result["systems"].items()
         ],
     )
     standing = render_table(
@@ -42,7 +42,7 @@ def render_training(results: Sequence[Result]) -> str:
 
 
 def _kernels(results: Sequence[Result]) -> str:
-    """What computed for edgeddl: a figure of NumPy's must not pass for one of native code."""
+    """Name edgeddl's kernels, so that NumPy's results are not taken for native ones."""
     names = sorted({result["kernels"] for result in results})
     return f"edgeddl's kernels: {' and '.join(names)}"
 
@@ -75,7 +75,7 @@ def _standing_row(result: Result) -> list[str]:
 
 
 def render_convolutions(results: Sequence[Result]) -> str:
-    """For each number of threads a table with a row for each layer."""
+    """Render a table for each number of threads, with a row for each layer."""
     tables = []
     for threads in sorted({result["threads"] for result in results}):
         cells = {
@@ -95,7 +95,7 @@ def render_convolutions(results: Sequence[Result]) -> str:
 
 
 def _convolution_cells(result: Result) -> list[str]:
-    figures = result["rivals"][EDGEDDL]
+    figures = result["systems"][EDGEDDL]
     return [
         _milliseconds(figures["median_seconds"]),
         f"{figures['gflops']:.1f}",

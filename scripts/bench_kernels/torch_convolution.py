@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-import torch  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
-from rivals.serve import serve_steps
-from rivals.torch_models import MEMORY_FORMATS
+import torch
+import torch.nn.functional as F
+from baselines.serve import serve_steps
+from baselines.torch_models import MEMORY_FORMATS
 
 from bench_kernels.layers import Layer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-import torch  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
-from rivals.serve import serve_steps
-from rivals.torch_models import MEMORY_FORMATS, ResNet18
-from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
+import torch
+import torch.nn.functional as F
+from baselines.serve import serve_steps
+from baselines.torch_models import MEMORY_FORMATS, ResNet18
+from baselines.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, make_batch
 
 
 def prepare(batch: int, stem: str) -> Callable[[], None]:

@@ -1,10 +1,10 @@
-"""Training throughput on 1 to N nodes: edgeddl, PyTorch's DistributedDataParallel and ChainerMN.
+"""Measures training throughput of edgeddl, PyTorch's DistributedDataParallel and ChainerMN.
 
-Systems take turns in short runs on the nodes of an emulated cluster: the one that is up, or one
-that is made for the benchmark and goes with it (which needs root).
+The systems alternate in short runs on 1 to N nodes of an emulated cluster. The benchmark uses the
+cluster that is up, or creates one and removes it at the end (which needs root).
 
-All train ResNet-18 with the same batch a node. What has been measured is kept after each run: an
-interrupted benchmark goes on with --resume. PyTorch takes part where it is installed: --with-torch
+All systems train ResNet-18 with the same batch per node. Results are saved after each run: continue
+an interrupted benchmark with --resume. PyTorch is included if it is installed; --with-torch
 installs it.
 """
 
@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rivals.machine_facts import describe_machine
-from rivals.option_types import count, counts, names_of
-from rivals.torch_environment import add_torch_options, find_torch
+from baselines.machine_facts import describe_machine
+from baselines.option_types import count, counts, names_of
+from baselines.torch_environment import add_torch_options, find_torch
 
 from bench_scaling.benchmark import Benchmark
 from bench_scaling.calibration import measure_links, read_linpack_link
@@ -41,7 +41,7 @@ EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 
 
 def main() -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: no job shall outlive us
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: end running jobs
         signal.signal(number, signal.default_int_handler)
     parser = make_parser()
     options = parser.parse_args()
@@ -55,15 +55,15 @@ def main() -> int:
 def measure(
     parser: argparse.ArgumentParser, options: argparse.Namespace, launcher: Launcher
 ) -> int:
-    """All runs on these nodes, and the report."""
+    """Make all runs on these nodes and report the results."""
     if launcher.node_count and max(options.nodes) > launcher.node_count:
-        parser.error(f"--nodes {max(options.nodes)}: the cluster has {launcher.node_count}")
+        parser.error(f"--nodes {max(options.nodes)}: the cluster has {launcher.node_count} nodes")
     torch_python = find_torch(options) if TORCH in options.systems else None
     systems = make_systems(launcher, options.threads, torch_python)
     if TORCH in options.systems and torch_python is None:
         if not systems.keys() & options.systems:
             parser.error("--systems torch: PyTorch is not installed; --with-torch installs it")
-        print("without PyTorch: it is not installed; --with-torch installs it", flush=True)
+        print("PyTorch is not installed and is skipped; --with-torch installs it", flush=True)
     runs = plan_runs(
         [name for name in options.systems if name in systems],
         options.compressions,
@@ -86,35 +86,35 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_tasks(parser)
-    _add_course(parser)
+    _add_cases(parser)
+    _add_run_options(parser)
     add_torch_options(parser)
     return parser
 
 
-def _add_tasks(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is measured")
+def _add_cases(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("cases to measure")
     group.add_argument(
         "--systems",
         type=names_of(SYSTEMS),
         default=list(SYSTEMS),
         metavar="NAME,NAME",
-        help=f"of {', '.join(SYSTEMS)} (default: all)",
+        help=f"systems out of {', '.join(SYSTEMS)} (default: all)",
     )
     group.add_argument(
         "--compressions",
         type=lambda text: text.split(","),
         default=[UNCOMPRESSED, "fp16"],
         metavar="NAME,NAME",
-        help="what edgeddl's gradients travel as: its option --compression (default: none,fp16)",
+        help="values of edgeddl's option --compression (default: none,fp16)",
     )
     group.add_argument(
         "--balances",
         type=names_of(BALANCES),
         default=[EVEN],
         metavar="NAME,NAME",
-        help="how edgeddl's nodes share a batch, where they are not equally fast: its option"
-        " --balance, even or auto (default: even)",
+        help="values of edgeddl's option --balance, even or auto: how nodes of different speed"
+        " share a batch (default: even)",
     )
     group.add_argument(
         "--stems",
@@ -128,29 +128,29 @@ def _add_tasks(parser: argparse.ArgumentParser) -> None:
         type=counts,
         default=[8, 32, 128],
         metavar="N,N",
-        help="images a node in each step (default: 8,32,128)",
+        help="images per node and step (default: 8,32,128)",
     )
     group.add_argument(
         "--nodes",
         type=counts,
         default=[1, 2, 3, 4],
         metavar="N,N",
-        help="how many nodes train together (default: 1,2,3,4); efficiency needs the 1",
+        help="numbers of nodes; efficiency is relative to 1 node (default: 1,2,3,4)",
     )
 
 
-def _add_course(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how")
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("runs")
     group.add_argument(
-        "--repeats", type=count, default=3, metavar="N", help="runs of each (default: 3)"
+        "--repeats", type=count, default=3, metavar="N", help="runs of each case (default: 3)"
     )
     group.add_argument(
         "--seconds-per-run",
         type=count,
         default=20,
         metavar="N",
-        help="what the steps of a run shall take; slow ones take longer, for there are at least"
-        " two besides the warm-up (default: 20)",
+        help="target duration of the steps of a run; slow systems take longer, because at least two"
+        " steps after the warm-up are measured (default: 20)",
     )
     group.add_argument(
         "--timeout-seconds",
@@ -160,32 +160,32 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         help="end a run that takes longer (default: 1800)",
     )
     group.add_argument(
-        "--threads", type=count, default=1, metavar="N", help="threads a node (default: 1)"
+        "--threads", type=count, default=1, metavar="N", help="threads per node (default: 1)"
     )
     group.add_argument(
-        "--cluster", default="pi", metavar="NAME", help="the emulated cluster's name (default: pi)"
+        "--cluster", default="pi", metavar="NAME", help="name of the emulated cluster (default: pi)"
     )
     group.add_argument(
         "--local",
         action="store_true",
-        help="ranks on this machine in place of nodes: tries the benchmark out, measures nothing",
+        help="run ranks on this machine instead of nodes: only to try out the benchmark",
     )
     group.add_argument(
         "--linpack",
         type=linpack_link,
         metavar="FILE",
-        help="predict by the ping-pong of this linpack.json of a cluster (default: by all-reduces"
-        " that are measured first)",
+        help="predict from the ping-pong results in this linpack.json of a cluster (default: from"
+        " all-reduces that are measured first)",
     )
     group.add_argument(
-        "--resume", action="store_true", help="go on with what is in --output: skip what is there"
+        "--resume", action="store_true", help="continue with the results in --output"
     )
     group.add_argument(
         "--output",
         type=Path,
         default=Path("runs/bench-scaling"),
         metavar="DIR",
-        help="folder for table, figures and plots (default: runs/bench-scaling)",
+        help="folder for tables, results and plots (default: runs/bench-scaling)",
     )
 
 
@@ -197,10 +197,10 @@ def linpack_link(text: str) -> LinkModel:
 
 
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """What would only be found after other runs have been made."""
+    """Find errors that would otherwise show up only after some runs."""
     images = max(options.batches) * max(options.nodes)
     if images > COUNTS["train"]:
-        parser.error(f"a step would take {images:,} images; there are {COUNTS['train']:,}")
+        parser.error(f"a step would need {images:,} images; the data set has {COUNTS['train']:,}")
     try:
         for name in options.compressions:
             parse_train_options(["--compression", name])
@@ -215,7 +215,7 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 def conditions(
     options: argparse.Namespace, launcher: Launcher, torch_python: Path | None
 ) -> dict[str, Any]:
-    """What has to be the same for measurements that are compared."""
+    """Return the conditions that must be equal for comparable measurements."""
     facts = describe_machine(torch_python)
     versions = {f"version of {name}": version for name, version in facts["versions"].items()}
     nodes = {"cluster": launcher.describe(), "threads": options.threads}
@@ -228,24 +228,26 @@ def open_results(
     results = Results(options.output / "results.json", conditions)
     if results.path.exists():
         if not options.resume:
-            parser.error(f"{results.path} is there: --resume goes on with it, or another --output")
+            parser.error(f"{results.path} exists; continue with --resume, or use another --output")
         try:
             results.load()
         except ConditionsDiffer as error:
-            parser.error(f"{results.path} was measured under other conditions:\n  {error}")
+            parser.error(f"{results.path} was measured under different conditions:\n  {error}")
         except UnreadableResults as error:
-            parser.error(f"{results.path} is not of this benchmark, or damaged: {error}")
+            parser.error(
+                f"{results.path} was not written by this benchmark, or is damaged: {error}"
+            )
     return results
 
 
 def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[str, Any]) -> int:
-    """Measure and publish; an interrupted benchmark publishes what it has."""
+    """Measure and publish; an interrupted benchmark publishes its results so far."""
     code = 0
     try:
         benchmark.measure_all(runs, results)
     except KeyboardInterrupt:
         done = sum(run in results for run in runs)
-        print(f"interrupted: {done} of {len(runs)} runs are there; --resume goes on")
+        print(f"interrupted after {done} of {len(runs)} runs; continue with --resume")
         code = EXIT_INTERRUPTED
     if len(results):
         publish(results, benchmark.launcher, options)
@@ -255,10 +257,10 @@ def run(benchmark: Benchmark, runs: list[Run], results: Results, options: dict[s
 
 
 def publish(results: Results, launcher: Launcher, options: dict[str, Any]) -> None:
-    """Table on the screen and in a file, all figures as JSON, plots."""
+    """Print and save the tables, save all results as JSON, and draw plots."""
     output = results.path.parent
     rows = make_rows(results, launcher.link_mbit)
-    # ranks that share this machine's cores say nothing of more nodes
+    # no prediction from ranks that share this machine's cores
     linpack = options.get("linpack") if launcher.link_mbit(1) else None
     text = render_tables(results, rows, linpack)
     print(f"\n{text}\n")
@@ -269,7 +271,7 @@ def publish(results: Results, launcher: Launcher, options: dict[str, Any]) -> No
     }
     results.write(options=shown, rows=[row.to_json() for row in rows])
     if find_spec("matplotlib") is None:
-        print("no plots: matplotlib is not installed; python -m pip install matplotlib")
+        print("no plots: matplotlib is not installed (python -m pip install matplotlib)")
     else:
         for stem in dict.fromkeys(row.case.stem for row in rows):
             of_stem = [row for row in rows if row.case.stem == stem]

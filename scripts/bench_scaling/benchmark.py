@@ -1,4 +1,4 @@
-"""The runs one after the other, each kept as soon as it has ended."""
+"""Makes the runs one after the other and saves each result immediately."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bench_scaling.progress import Progress
 from bench_scaling.results import Failure, Measurement, Results
 from bench_scaling.systems import BadReport, System, join_figures
 
-LAST_WORDS = 25  # lines: a traceback's end, and what mpirun adds to it
+REPORTED_LINES = 25  # the end of a traceback, and what mpirun adds to it
 
 
 class RunFailed(Exception):
-    """A run ended badly; the message is what it said last."""
+    """A run failed; the message is the end of its output."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Who runs where, and for how long."""
+    """Launches runs of systems, with their time limits."""
 
     launcher: Launcher
     systems: Mapping[str, System]
@@ -33,7 +33,7 @@ class Benchmark:
     timeout_seconds: float
 
     def measure_all(self, runs: Sequence[Run], results: Results) -> None:
-        """Make the runs that have no result yet. A case that fails is not tried again."""
+        """Make the runs that have no result yet. A case that failed is not repeated."""
         left = [run for run in runs if run not in results]
         progress = Progress(len(left))
         try:
@@ -51,19 +51,19 @@ class Benchmark:
             results.add(self.measure(run, self._plan(run.case, results)))
         except RunFailed as failure:
             results.add_failure(Failure(run, str(failure)))
-            progress.say(f"failed: {run.case}: {last_lines(str(failure), 1)}")
+            progress.print(f"failed: {run.case}: {last_lines(str(failure), 1)}")
 
     def measure(self, run: Run, steps: Steps) -> Measurement:
-        """One run, in a folder that is not kept."""
+        """Make one run, in a temporary folder."""
         system = self.systems[run.case.system]
         with tempfile.TemporaryDirectory(prefix="bench-scaling-") as folder:
             reports = _make_reports(Path(folder), run.case)
             started = time.perf_counter()
             done = self._start(run.case, steps, reports)
             seconds = time.perf_counter() - started
-            # mpirun may end with 0 after the death of a node: only reports are proof
+            # mpirun may exit with 0 after a node was lost: only a report proves success
             if done.returncode or not all(report.exists() for report in reports):
-                output = last_lines(done.stdout, LAST_WORDS)
+                output = last_lines(done.stdout, REPORTED_LINES)
                 raise RunFailed(f"exit code {done.returncode}\n{output}")
             try:
                 figures = join_figures([system.read(report) for report in reports])
@@ -90,7 +90,7 @@ class Benchmark:
 
 
 def _make_reports(folder: Path, case: Case) -> list[Path]:
-    """Where reports will be: one of them all, or one of each node, in folders of their own."""
+    """Return the paths of reports: one for all nodes, or one per node in separate folders."""
     folders = [folder / str(node) for node in range(case.nodes if case.apart else 1)]
     for one in folders:
         one.mkdir()

@@ -1,4 +1,4 @@
-"""The links, measured by `python -m edgeddl bench allreduce` on each number of nodes."""
+"""Measures the links with `python -m edgeddl bench allreduce` on each number of nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from bench_scaling.launcher import Launcher
 from edgeddl.comm.model import LinkModel, Timing
 
-# The first says what a turn takes, the last are ResNet-18's gradients.
+# from a size dominated by latency to ResNet-18's gradients
 SIZES = (4 * 2**10, 2**20, 4 * 2**20, 16 * 2**20, 44_695_848)
 TIMEOUT_SECONDS = 300.0
 
@@ -18,9 +18,9 @@ TIMEOUT_SECONDS = 300.0
 def measure_links(
     launcher: Launcher, all_nodes: Sequence[int], known: Sequence[Timing]
 ) -> list[Timing]:
-    """What the ring takes on each number of nodes: as known for all sizes, else measured now.
+    """Return the ring's times on each number of nodes; measure those that are not known.
 
-    Nothing where no node is apart from another.
+    Returns nothing for ranks on one machine.
     """
     if launcher.link_mbit(1) is None:
         return []
@@ -36,17 +36,17 @@ def _measure(launcher: Launcher, nodes: int) -> list[Timing]:
         bench = ["python", "-m", "edgeddl", "bench", "allreduce", "--algorithms", "ring"]
         sizes = ",".join(map(str, SIZES))
         launcher.run([*bench, "--sizes", sizes, "--json", str(report)], nodes, TIMEOUT_SECONDS)
-        if not report.exists():  # the benchmark itself will say what is wrong
+        if not report.exists():  # the benchmark's own runs will show the error
             return []
         rows = json.loads(report.read_text())["rows"]
     return [Timing(nodes, row["size_bytes"], row["seconds"]) for row in rows]
 
 
 def read_linpack_link(path: Path) -> LinkModel:
-    """The links as `python -m edgeddl linpack --engine hpl --hosts ...` has measured them.
+    """Read the links measured by `python -m edgeddl linpack --engine hpl --hosts ...`.
 
-    Its ping-pong between the worst pair: a ring is as fast as its slowest link. ValueError where
-    the file has no such figures.
+    Uses the ping-pong of the slowest pair: a ring is as fast as its slowest link. Raises ValueError
+    if the file has no such results.
     """
     try:
         link = json.loads(path.read_text())["cluster"]["link"]
@@ -55,5 +55,5 @@ def read_linpack_link(path: Path) -> LinkModel:
         raise ValueError(f"{path}: {error.strerror}") from None
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(
-            f"{path} has no figures of links: LINPACK was not run on a cluster"
+            f"{path} has no link measurements: LINPACK was not run on a cluster"
         ) from None

@@ -1,4 +1,4 @@
-"""Worker: ChainerMN with its `naive` communicator, the only one it has for processors."""
+"""Worker: ChainerMN with its `naive` communicator, the only one that runs on CPUs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from rivals.chainer_models import resnet18
-from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from baselines.chainer_models import resnet18
+from baselines.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 
 from bench_scaling.worker import measure, own_batch, parse_task, write_ranks
 
 from edgeddl.chainer_compat import F, chainer  # isort: skip
 
-# it imports Chainer, which has to be made to import first
-import chainermn  # type: ignore[import-untyped]  # isort: skip
+# imports Chainer, which needs chainer_compat first
+import chainermn  # isort: skip
 
 
 class ChainerTrainer:
-    """Stock Chainer's network and optimizer under ChainerMN's multi-node optimizer."""
+    """Stock Chainer's network and optimizer with ChainerMN's multi-node optimizer."""
 
     def __init__(self, communicator: Any, stem: str, batch: int) -> None:
         self._x, self._t = own_batch(batch)
@@ -50,7 +50,7 @@ class ChainerTrainer:
         return (parameter.array for _, parameter in sorted(self._model.namedparams()))
 
     def _time_summing(self, communicator: Any) -> None:
-        """Nothing is computed while the communicator sums gradients."""
+        """Count the all-reduce as waiting: it does not overlap with computation."""
         sum_gradients = communicator.multi_node_mean_grad
 
         def timed(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""How long a run will take, from what those before it took: pure."""
+"""Estimates the duration of a run from earlier runs. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from statistics import median
 from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH, Case, Steps
 from bench_scaling.results import Measurement
 
-# Rough, and only for the first run of a system: on a node with a third to a half of an x86-64 core,
+# Rough values for the first run of a system, on a node with a third to a half of an x86-64 core and
 # with the CIFAR stem.
 GUESSED_IMAGES_PER_SECOND = {EDGEDDL: 20.0, TORCH: 8.0, CHAINERMN: 3.0}
 GUESSED_STEM_FACTOR = {"cifar": 1.0, "imagenet": 6.0}
 GUESSED_START_SECONDS = 10.0
-# An all-reduce of ResNet-18's gradients over gigabit Ethernet, in practice.
+# measured: an all-reduce of ResNet-18's gradients over gigabit Ethernet
 GUESSED_SUM_SECONDS = 0.8
 
 
 def estimate_step(case: Case, measurements: Iterable[Measurement]) -> float:
-    """Seconds of a step, from the same case if it was measured, else from the nearest one."""
+    """Estimate the step time from the same case, or from the nearest one that was measured."""
     kin = [one for one in measurements if _is_kin(one.run.case, case)]
     same = [one.figures.step_seconds for one in kin if one.run.case == case]
     if same:
@@ -37,7 +37,7 @@ def estimate_step(case: Case, measurements: Iterable[Measurement]) -> float:
 
 
 def estimate_run(case: Case, steps: Steps, measurements: Iterable[Measurement]) -> float:
-    """Seconds of a whole run, with its start and its end."""
+    """Estimate the duration of a whole run, including start-up and shut-down."""
     known = list(measurements)
     beside_steps = [
         one.wall_seconds - one.steps.total * one.figures.step_seconds
@@ -53,6 +53,6 @@ def _is_kin(one: Case, other: Case) -> bool:
 
 
 def _distance(one: Case, other: Case) -> tuple[float, bool, int]:
-    """Batch counts most: computing is most of a step."""
+    """Compare by batch first: computing is most of a step."""
     apart = one.apart != other.apart
     return abs(math.log(one.batch / other.batch)), apart, abs(one.nodes - other.nodes)

@@ -1,4 +1,4 @@
-"""How a command is started on the first N nodes: of the emulated cluster, or of none."""
+"""Launches commands on the first N nodes of an emulated cluster, or on this machine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-GRACE_SECONDS = 10.0  # for ranks to end in good order
+GRACE_SECONDS = 10.0  # for ranks to stop gracefully
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 
 
 class NoCluster(Exception):
-    """There are no nodes to run on; the message says how to get some."""
+    """There are no nodes to run on; the message has a hint."""
 
 
 class Launcher(Protocol):
-    """Starts jobs, one rank a node.
+    """Starts jobs with one rank per node.
 
-    address: of the first node, where DistributedDataParallel's ranks meet.
-    interface: the network card that leads to the other nodes.
-    node_count: how many there are; None where any number can be started.
+    address: address of the first node, the rendezvous of DistributedDataParallel
+    interface: network interface to the other nodes
+    node_count: number of nodes; None if there is no limit
     """
 
     address: str
@@ -35,24 +35,24 @@ class Launcher(Protocol):
     node_count: int | None
 
     def link_mbit(self, nodes: int) -> float | None:
-        """What the slowest link of the first nodes carries each way; None: they are not apart."""
+        """Return the rate of the slowest link of the first nodes; None without links."""
 
     def run(
         self, command: Sequence[str], nodes: int, timeout_seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        """The command on each of the first nodes, to its end; stdout has all output."""
+        """Run a command on each of the first nodes; stdout contains all output."""
 
     def run_apart(
         self, commands: Sequence[Sequence[str]], timeout_seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        """A command for each of the first nodes, which know nothing of each other."""
+        """Run one command per node on the first nodes, independently of each other."""
 
     def describe(self) -> dict[str, Any]:
-        """The nodes, for the record."""
+        """Describe the nodes, for the results file."""
 
 
 class LocalLauncher:
-    """Ranks on this machine, which share its cores: to try the benchmark out."""
+    """Runs ranks on this machine, which share its cores, to try out the benchmark."""
 
     address = "127.0.0.1"
     interface = "lo"
@@ -78,7 +78,7 @@ class LocalLauncher:
 
 
 class ClusterLauncher:
-    """Nodes of a cluster that `python -m cluster.emulate up` has made."""
+    """Runs on the nodes of an emulated cluster that is up."""
 
     interface = "eth0"
 
@@ -95,7 +95,7 @@ class ClusterLauncher:
         self, command: Sequence[str], nodes: int, timeout_seconds: float
     ) -> subprocess.CompletedProcess[str]:
         first = self._nodes[0]["name"]
-        # its default hostfile names all nodes, with one slot each
+        # the node's default hostfile lists all nodes with one slot each
         mpirun = ["mpirun", "-np", str(nodes), *command]
         return run_job([*self._emulate, "exec", first, "--", *mpirun], timeout_seconds)
 
@@ -117,34 +117,34 @@ class ClusterLauncher:
             [*self._emulate, "status", "--json"], capture_output=True, text=True
         )
         if status.returncode:
-            complaint = last_lines(status.stderr, 3).removeprefix("error: ")
-            raise NoCluster(f"{complaint}\n  hint: without a cluster, --local tries this out")
+            error = last_lines(status.stderr, 3).removeprefix("error: ")
+            raise NoCluster(f"{error}\n  hint: to try this out without a cluster, use --local")
         nodes = json.loads(status.stdout)
         if bad := [node["spec"]["name"] for node in nodes if node["state"] != "up"]:
             hint = f"python -m cluster.emulate restore {bad[0]}"
-            raise NoCluster(f"{', '.join(bad)}: not up\n  hint: {hint}")
+            raise NoCluster(f"not up: {', '.join(bad)}\n  hint: {hint}")
         return [node["spec"] for node in nodes]
 
 
 @contextlib.contextmanager
 def cluster(name: str, nodes: int) -> Iterator[Launcher]:
-    """The cluster of this name that is up; else one that is made now, and gone afterwards."""
+    """Use the cluster of this name if it is up; otherwise create it and remove it afterwards."""
     emulate = [sys.executable, "-m", "cluster.emulate", "--name", name]
     if subprocess.run([*emulate, "status"], capture_output=True).returncode == 0:
         yield ClusterLauncher(name)
         return
-    print(f"no cluster {name!r} is up: making one of {nodes} nodes", flush=True)
+    print(f"cluster {name!r} is not up: creating one with {nodes} nodes", flush=True)
     if _bring_up([*emulate, "up", "--nodes", str(nodes)]):
-        raise NoCluster("there is no cluster to measure on; --local tries this out without one")
+        raise NoCluster("no cluster to measure on; to try this out without one, use --local")
     try:
         yield ClusterLauncher(name)
     finally:
-        # in a session of its own: a second Ctrl-C leaves nothing half taken away
+        # in its own session, so that a second Ctrl-C does not interrupt the removal
         subprocess.Popen([*emulate, "down"], start_new_session=True).wait()
 
 
 def _bring_up(command: Sequence[str]) -> int:
-    """The exit code; interrupted, it takes back what it has made."""
+    """Create the cluster and return the exit code; remove it if interrupted."""
     job = subprocess.Popen(command, start_new_session=True)
     try:
         return job.wait()
@@ -155,7 +155,7 @@ def _bring_up(command: Sequence[str]) -> int:
 
 
 def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; nothing of it is left, also when this is interrupted."""
+    """Run a command; leave no processes behind, even if interrupted."""
     job = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -163,12 +163,12 @@ def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.Comple
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,  # Ctrl-C is for us: we then end the job
+        start_new_session=True,  # Ctrl-C reaches only this process, which then ends the job
     )
     try:
         output, _ = job.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        output = f"{end_job(job)}\nnot ended after {timeout_seconds:g} s"
+        output = f"{end_job(job)}\ntimed out after {timeout_seconds:g} s"
     except BaseException:
         end_job(job)
         raise
@@ -178,14 +178,14 @@ def run_job(command: Sequence[str], timeout_seconds: float) -> subprocess.Comple
 def run_at_once(
     commands: Sequence[Sequence[str]], timeout_seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """Several commands as one job. Its exit code says nothing of theirs."""
+    """Run several commands in parallel as one job. Its exit code does not include theirs."""
     script = " & ".join(shlex.join(command) for command in commands)
     return run_job(["sh", "-c", f"{script} & wait"], timeout_seconds)
 
 
 def end_job(job: subprocess.Popen[str]) -> str:
-    """End a job and all its processes; what it has said."""
-    # mpirun takes the first signal for a request to the ranks, the second ends them
+    """End a job and all its processes; return its output."""
+    # the first signal asks the ranks to stop, the second ends them
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, number)
@@ -195,12 +195,12 @@ def end_job(job: subprocess.Popen[str]) -> str:
 
 
 def free_port() -> int:
-    """A port nobody listens on, here and most likely on the first node."""
+    """Return a port that is free here, and most likely on the first node too."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
 def last_lines(text: str, count: int) -> str:
-    """The end of what a program has said."""
+    """Return the end of a program's output."""
     return "\n".join([line for line in text.splitlines() if line.strip()][-count:])

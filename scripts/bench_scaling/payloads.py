@@ -1,4 +1,4 @@
-"""What edgeddl's ranks sum in one step, by its own plan."""
+"""Payloads of the all-reduces of one edgeddl step, from its own bucket plan."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from functools import cache
 from bench_scaling.plan import Case
 from edgeddl.comm.bucket import plan_buckets
 from edgeddl.comm.compression import COMPRESSIONS
-from edgeddl.data.shapes import CLASSES
+from edgeddl.data.shapes import CLASSES, generate
 from edgeddl.models import build_model
 from edgeddl.options import parse_train_options
 from edgeddl.training.parameters import observe_parameters
-from edgeddl.training.startup import IMAGE_SHAPE
 
 
 def step_payloads(case: Case) -> tuple[int, ...]:
-    """Bytes of each all-reduce of a step's gradients.
+    """Return the bytes of each gradient all-reduce of a step.
 
-    The last bucket, which goes in two parts at once, counts as one; a few numbers that travel with
-    each step are left out.
+    The last bucket is sent in two parts at the same time and counts as one. The few scalars of each
+    step are ignored.
     """
     return _payloads(case.stem, case.compression)
 
@@ -27,7 +26,7 @@ def step_payloads(case: Case) -> tuple[int, ...]:
 def _payloads(stem: str, compression: str) -> tuple[int, ...]:
     config = parse_train_options(["--stem", stem, "--compression", compression])
     model = build_model(config.model, stem=config.stem, classes=len(CLASSES), seed=config.seed)
-    specs = observe_parameters(model, IMAGE_SHAPE, len(CLASSES))
+    specs = observe_parameters(model, generate("test", 1).image_shape, len(CLASSES))
     plan = plan_buckets(specs, config.bucket_bytes)
     bucket_sum = COMPRESSIONS[config.compression](plan, config.compression_rank)
     return tuple(size for bucket in plan.buckets for size in bucket_sum.payloads(bucket))

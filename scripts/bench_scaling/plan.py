@@ -1,4 +1,4 @@
-"""Which runs are made, in which order, and how many steps each takes: pure."""
+"""Plans the runs, their order and their numbers of steps. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNCOMPRESSED = "none"
 EVEN = "even"
 BALANCES = (EVEN, "auto")
 
-# The first step touches memory for the first time and makes connections; DistributedDataParallel
-# cuts its buckets anew after it.
+# The first step allocates memory and opens connections; DistributedDataParallel rebuilds its
+# buckets after it.
 WARM_UP_STEPS = 2
 LEAST_WARM_UP_STEPS = 1
 LEAST_MEASURED_STEPS = 2
@@ -24,10 +24,10 @@ LEAST_MEASURED_STEPS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a system at work on one task. `batch` is that of one node.
+    """A measured case: a system and its task. `batch` is the batch of one node.
 
-    apart: each node trains for itself, all at the same time. Emulated nodes share the caches and
-        the memory of one machine: beside each other they are slower than alone, as boards are not.
+    apart: all nodes train at the same time, but independently. Emulated nodes share the caches and
+        the memory of one machine, so they are slower together than alone. Boards are not.
     """
 
     system: str
@@ -40,27 +40,27 @@ class Case:
 
     @property
     def series(self) -> Case:
-        """The same for all numbers of nodes."""
+        """The key of a series, which is the same for all numbers of nodes."""
         return replace(self, nodes=1)
 
     @property
     def alone(self) -> Case:
-        """The run on a single node that this one is compared with."""
+        """The case on a single node that this one is compared with."""
         return replace(self.plain, nodes=1)
 
     @property
     def beside(self) -> Case:
-        """The same nodes, each for itself."""
+        """The case with the same nodes, each training independently."""
         return replace(self.plain, apart=True)
 
     @property
     def plain(self) -> Case:
-        """Without what only some systems can do."""
+        """The case without features that only some systems have."""
         return replace(self, compression=UNCOMPRESSED, balance=EVEN, apart=False)
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Where it stands in tables: by task, then by system."""
+        """Sort key for tables: by task, then by system."""
         compressed = self.compression != UNCOMPRESSED
         kind = (not self.apart, BALANCES.index(self.balance), compressed, self.compression)
         task = (STEMS.index(self.stem), self.batch, self.nodes)
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The system as tables name it, e.g. "edgeddl fp16"."""
+        """Name of the system in tables, e.g. "edgeddl fp16"."""
         words = [self.system, self.compression, self.balance, "apart" if self.apart else ""]
         return " ".join(word for word in words if word not in (UNCOMPRESSED, EVEN, ""))
 
@@ -87,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Steps:
-    """How many steps a run takes: first those that are not counted."""
+    """Numbers of warm-up and measured steps of a run."""
 
     warm_up: int
     measured: int
@@ -106,10 +106,10 @@ def plan_runs(
     repeats: int,
     balances: Sequence[str] = (EVEN,),
 ) -> list[Run]:
-    """All runs: within a repeat every system has its turn on every number of nodes.
+    """Plan all runs: within a repeat, every system runs on every number of nodes.
 
-    So whatever is compared has met the same weather. Small tasks come first: what they took tells
-    how long the large ones will take.
+    So compared runs have similar background load. Small tasks come first, to estimate the duration
+    of large ones.
     """
     return [
         Run(case, repeat)
@@ -121,8 +121,10 @@ def plan_runs(
 
 
 def _cases(plain: Case, balances: Sequence[str], compressions: Sequence[str]) -> list[Case]:
-    """A single node sends and shares nothing; the rivals know no compression without a graphics
-    card, and no uneven shares.
+    """Return the variants of a case that make sense.
+
+    A single node sends nothing. The baselines have no compression without a GPU, and no uneven
+    shares.
     """
     if plain.nodes == 1:
         return [plain]
@@ -133,9 +135,9 @@ def _cases(plain: Case, balances: Sequence[str], compressions: Sequence[str]) ->
 
 
 def plan_steps(system: str, step_seconds: float, budget_seconds: float) -> Steps:
-    """As many steps as the budget holds, but enough of them to be a measurement."""
+    """Return as many steps as fit the budget, but at least the minimum for a measurement."""
     affordable = int(budget_seconds / step_seconds)
-    # edgeddl's trainer does not count its first two steps, whatever they cost
+    # edgeddl's trainer always excludes its first two steps
     short = affordable < WARM_UP_STEPS + LEAST_MEASURED_STEPS and system != EDGEDDL
     warm_up = LEAST_WARM_UP_STEPS if short else WARM_UP_STEPS
     return Steps(warm_up, max(affordable - warm_up, LEAST_MEASURED_STEPS))

@@ -1,4 +1,4 @@
-"""The results as pictures."""
+"""Plots of the results."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH
 from bench_scaling.rows import Row
 from edgeddl.table import counted
 
-# A system's series have shades of its colour, from dark to light, and markers of their own.
+# A system's series have shades of its colour, from dark to light, and different markers.
 COLOURS = {
     EDGEDDL: ("#08306b", "#1f77b4", "#17a2b8", "#6a51a3", "#41ab5d", "#c51b8a"),
     TORCH: ("#d95f02", "#fdae6b"),
     CHAINERMN: ("#525252", "#a6a6a6"),
 }
 MARKERS = ("o", "s", "^", "D", "v", "P")
-APART = "--"  # nodes that do not train together: a bound, not a way to train
+APART = "--"  # nodes that train independently: an upper bound
 HEIGHT, WIDTH = 3.4, 5.4  # inches, of a panel with its labels
-LABEL_DISTANCE = 0.065  # of a panel's height, between the labels of two lines
+LABEL_DISTANCE = 0.065  # between labels of two lines, as a fraction of a panel's height
 
 
 def plot_stem(rows: Sequence[Row], path: Path) -> None:
-    """A column for each batch size: throughput, efficiency, and where a step's time goes."""
+    """Plot throughput, efficiency and the parts of a step, in a column for each batch size."""
     from matplotlib.figure import Figure
 
     batches = sorted({row.case.batch for row in rows})
@@ -35,10 +35,10 @@ def plot_stem(rows: Sequence[Row], path: Path) -> None:
         _draw_speed(speed, of_batch)
         _draw_efficiency(efficiency, of_batch)
         _draw_split(split, of_batch)
-        speed.set_title(f"batch {batch} a node")
-    panels[0][0].set_ylabel("images a second")
+        speed.set_title(f"batch {batch} per node")
+    panels[0][0].set_ylabel("images per second")
     panels[1][0].set_ylabel("efficiency")
-    figure.suptitle(f"Training ResNet-18, {rows[0].case.stem} stem")
+    figure.suptitle(f"Training throughput of ResNet-18, {rows[0].case.stem} stem")
     figure.savefig(path, dpi=130)
 
 
@@ -60,7 +60,7 @@ def _draw_efficiency(panel: Any, rows: Sequence[Row]) -> None:
 
 
 def _draw_split(panel: Any, rows: Sequence[Row]) -> None:
-    """Steps on the most nodes, and what the wire alone would take."""
+    """Draw the parts of a step on the most nodes, and the transfer time at line rate."""
     most = max(row.case.nodes for row in rows)
     shown = [row for row in rows if row.case.nodes == most]
     labels = [row.case.label for row in shown]
@@ -75,12 +75,12 @@ def _draw_split(panel: Any, rows: Sequence[Row]) -> None:
             panel.plot([row.wire_seconds] * 2, [place - 0.4, place + 0.4], color="black")
     panel.invert_yaxis()
     panel.grid(axis="x", alpha=0.3)
-    panel.set_xlabel(f"seconds of a step on {counted(most, 'node')}")
-    panel.set_title("computing, waiting (pale), wire alone (|)", fontsize=8)
+    panel.set_xlabel(f"seconds per step on {counted(most, 'node')}")
+    panel.set_title("compute, wait (pale), transfer at line rate (|)", fontsize=8)
 
 
 def _by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """By the system's label, its rows with ascending numbers of nodes, from a single one on."""
+    """Group rows by label, with ascending numbers of nodes, starting with the single-node row."""
     of_case = {row.case: row for row in rows}
     labelled: dict[str, list[Row]] = {}
     for row in rows:
@@ -112,7 +112,7 @@ def _finish(panel: Any, rows: Sequence[Row]) -> None:
 
 
 def _label_lines(panel: Any) -> None:
-    """Each line's name at its right end, in its colour, moved apart where ends are close."""
+    """Write each line's name at its right end, in its colour, without overlaps."""
     lines = sorted(
         (line for line in panel.lines if len(line.get_ydata())),
         key=lambda line: line.get_ydata()[-1],
@@ -134,7 +134,7 @@ def _label_lines(panel: Any) -> None:
 
 
 def spread(heights: Sequence[float], distance: float) -> list[float]:
-    """Ascending heights from 0 to 1, moved as little as it takes to be so far apart."""
+    """Move ascending heights from 0 to 1 as little as possible, to keep this distance."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + distance if placed else 0.0))

@@ -1,14 +1,14 @@
-"""What more nodes would do: the links' alpha-beta model, and what backward can hide. Pure.
+"""Predicts step times on more nodes, from the links' alpha-beta model and the overlap. Pure.
 
     step(N)    = compute(N) + others + max(0, allreduce(N) - hidden(N))
     hidden(N)  = 2/3 compute(N) + min(1/3 compute(N), late share of allreduce(N))
-    compute(N) = of nodes apart + what sending takes of the processor, in proportion to the bytes
-    allreduce(N) = the step's all-reduces one after the other
+    compute(N) = compute of independent nodes + CPU time for sending, proportional to the bytes
+    allreduce(N) = sum of the step's all-reduces
 
-Backward is two thirds of computing, and communication goes on beside it; late gradients, a fifth of
-ResNet-18's, also travel beside forward. The all-reduce of N nodes follows from those measured on 2
-to 4. `others` is what ranks waited for each other beside that; it and the cost of sending are taken
-from the series' row with the most nodes.
+Backward is two thirds of the compute time and overlaps with communication. Late gradients, a fifth
+of ResNet-18's, also overlap with forward. The all-reduce time of N nodes is extrapolated from those
+measured on 2 to 4. `others` is the remaining time that ranks waited for each other. It and the cost
+of sending come from the series' row with the most nodes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LATE_SHARE = 0.21  # one of the two weights of 512 x 512 x 3 x 3 in ResNet-18's 
 def make_predictors(
     rows: Sequence[Row], link: LinkModel, step_payloads: Callable[[Case], Sequence[int]]
 ) -> dict[Case, Predict]:
-    """For each series of edgeddl, from its row with the most nodes.
+    """Return a predictor for each series of edgeddl, based on its row with the most nodes.
 
-    step_payloads: bytes of each of a step's all-reduces.
-    Not for one with uneven shares: of which speeds more nodes would be, nobody knows.
+    step_payloads: returns the bytes of each all-reduce of a step
+    Series with uneven shares are excluded: the speeds of further nodes are unknown.
     """
     last = {
         row.case.series: row
@@ -47,7 +47,7 @@ def make_predictors(
 
 
 def predict_step(row: Row, link: LinkModel, payloads: Sequence[int], nodes: int) -> float:
-    """Seconds of a step of the row's series on so many nodes."""
+    """Predict the step time of the row's series on this number of nodes."""
     known = row.case.nodes
 
     def exposed(compute: float, nodes: int) -> float:
@@ -64,12 +64,12 @@ def predict_step(row: Row, link: LinkModel, payloads: Sequence[int], nodes: int)
 
 
 def _sent_share(nodes: int) -> float:
-    """Of its gradients, what a rank sends in an all-reduce."""
+    """Return the bytes a rank sends in an all-reduce, relative to its gradients."""
     return 2 * (nodes - 1) / nodes
 
 
 def render_validation(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -> str:
-    """The model beside what was measured."""
+    """Render predicted and measured step times."""
     cells = []
     for row in rows:
         predict = predictors.get(row.case.series)
@@ -92,7 +92,7 @@ def render_validation(rows: Sequence[Row], predictors: Mapping[Case, Predict]) -
 
 
 def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
-    """The links as the model takes them, beside the all-reduces that were measured."""
+    """Render the link model, with predicted and measured all-reduces."""
     cells = []
     for one in timings:
         model = link.allreduce_seconds(one.payload_bytes, one.ranks)
@@ -106,7 +106,7 @@ def render_link(link: LinkModel, timings: Sequence[Timing]) -> str:
             ]
         )
     title = (
-        f"All-reduces: a turn takes {link.turn_seconds * 1e3:.2f} ms, a link carries"
+        f"All-reduces: latency {link.turn_seconds * 1e3:.2f} ms, bandwidth"
         f" {link.bytes_per_second / 1e6:.1f} MB/s"
     )
     if not cells:

@@ -1,4 +1,4 @@
-"""The results as tables."""
+"""Tables of the results."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edgeddl.table import counted, render_table
 
 ABSENT = "-"
 COMMON_HEADINGS = ("stem", "batch", "nodes", "system", "img/s", "efficiency", "step")
-HEADINGS = (*COMMON_HEADINGS, "of apart", "compute", "waiting", "wire", "of link limit", "runs")
+HEADINGS = (*COMMON_HEADINGS, "of apart", "compute", "wait", "wire", "of link limit", "runs")
 
 
 def render_report(rows: Sequence[Row], predictors: Mapping[Case, Predict] | None = None) -> str:
-    """What was measured, and what models say of more nodes, for each series that has one."""
+    """Render the measurements, and predictions for each series that has a predictor."""
     tables = [f"Training ResNet-18\n\n{render_table(HEADINGS, [_cells(row) for row in rows])}"]
     if predictors:
         validation = render_validation(rows, predictors)
-        tables.append(f"The model beside what was measured\n\n{validation}")
+        tables.append(f"Model and measurement\n\n{validation}")
         cells = [_common_cells(one) for one in make_predictions(rows, predictors)]
         tables.append(f"Predicted, not measured\n\n{render_table(COMMON_HEADINGS, cells)}")
     return "\n\n".join(tables)
@@ -36,8 +36,8 @@ def make_predictions(rows: Sequence[Row], predictors: Mapping[Case, Predict]) ->
 
 
 def render_failures(failures: Sequence[Failure]) -> str:
-    """Whose runs are missing, and why."""
-    texts = [f"{failure.run.case}\n{_indented(failure.last_words)}" for failure in failures]
+    """List failed runs with the end of their output."""
+    texts = [f"{failure.run.case}\n{_indented(failure.output)}" for failure in failures]
     return "\n".join([f"failed: {counted(len(failures), 'run')}", *texts])
 
 

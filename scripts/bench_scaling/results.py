@@ -1,4 +1,4 @@
-"""What has been measured: kept in a file that is complete after each run."""
+"""The measurements, saved to a file after each run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeddl.comm.model import Timing
 
 @dataclass(frozen=True)
 class Measurement:
-    """A run that went well. `wall_seconds` is all of it: start-up, steps and the end."""
+    """A successful run. `wall_seconds` includes start-up, steps and shut-down."""
 
     run: Run
     steps: Steps
@@ -35,18 +35,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that did not go well, and the last lines it said."""
+    """A failed run and the end of its output."""
 
     run: Run
-    last_words: str
+    output: str
 
 
 class UnreadableResults(Exception):
-    """What is there is not what a benchmark has written; the message says why."""
+    """The results file is damaged or has another format; the message gives the reason."""
 
 
 class ConditionsDiffer(Exception):
-    """Earlier measurements were made under other conditions; the message names them."""
+    """Earlier measurements were made under different conditions; the message lists them."""
 
 
 class Results:
@@ -60,7 +60,7 @@ class Results:
         self.allreduces: list[Timing] = []
 
     def load(self) -> None:
-        """Take over what an earlier benchmark has measured, not its failures."""
+        """Load the measurements of an earlier benchmark, without its failures."""
         try:
             earlier = json.loads(self.path.read_text())
             conditions = dict(earlier["conditions"])
@@ -82,7 +82,7 @@ class Results:
         self.write()
 
     def write(self, **more: Any) -> None:
-        """Everything, and what else a reader of the file shall find."""
+        """Write all results, with additional entries `more`."""
         value = {
             "conditions": self._conditions,
             "measurements": [one.to_json() for one in self],
@@ -105,7 +105,7 @@ class Results:
 
 
 def _check_same(earlier: dict[str, Any], now: dict[str, Any]) -> None:
-    """What only one of them knows is no difference: PyTorch may join, or not take part again."""
+    """Compare conditions that both have: PyTorch may be present in only one of them."""
     differing = [
         f"{name}: {earlier[name]} then, {now[name]} now"
         for name in sorted(earlier.keys() & now.keys())

@@ -1,4 +1,4 @@
-"""What the measurements say of each case: throughput, efficiency, distance to the limit. Pure."""
+"""Evaluates the measurements of each case: throughput, efficiency, distance to the limit. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from bench_scaling.plan import Case
 from bench_scaling.results import Measurement
 
-# Seconds of a step on so many nodes, by a model of computing and communication.
+# predicts the step time in seconds on a number of nodes
 Predict = Callable[[int], float]
 
-# What the links of the first N nodes carry, in Mbit/s; None where nodes are not apart.
+# link rate of the first N nodes in Mbit/s; None without links
 LinkRate = Callable[[int], float | None]
 
 PREDICTED_NODES = (8, 16, 32, 64)
@@ -23,11 +23,12 @@ PREDICTED_NODES = (8, 16, 32, 64)
 class Row:
     """Medians over the runs of a case.
 
-    efficiency: throughput over that of as many single nodes; None where one was not measured.
-    communication_efficiency: the same over as many nodes that train apart at the same time.
-    wire_seconds: for what a rank sends in a step, at the link's rate; None without a link.
-    limit_seconds: a step that computes as a single node does, and hides what it sends as far as
-        that takes no longer.
+    efficiency: throughput relative to N times a single node; None if that was not measured
+    communication_efficiency: throughput relative to N nodes that train independently at the same
+        time
+    wire_seconds: transfer time of a step at the link's rate; None without a link
+    limit_seconds: lower bound of the step time: compute time of a single node or transfer time,
+        whichever is larger
     """
 
     case: Case
@@ -58,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A case on more nodes than there are."""
+    """The predicted result of a case on more nodes."""
 
     case: Case
     step_seconds: float
@@ -70,7 +71,7 @@ class Prediction:
 
 
 def make_rows(measurements: Iterable[Measurement], link_mbit: LinkRate) -> list[Row]:
-    """A row for each case, in the order of tables."""
+    """Make a row for each case, in the order of tables."""
     by_case: dict[Case, list[Measurement]] = {}
     for one in measurements:
         by_case.setdefault(one.run.case, []).append(one)
@@ -90,7 +91,7 @@ def make_row(
     all_step_seconds: Mapping[Case, float],
     link_mbit: float | None,
 ) -> Row:
-    """The row of a case, beside those it is compared with."""
+    """Make the row of a case, with its efficiency relative to other cases."""
     alone_seconds, beside_seconds = (
         all_step_seconds.get(other) for other in (case.alone, case.beside)
     )
@@ -111,13 +112,13 @@ def make_row(
 
 
 def _largest(*values: float | None) -> float | None:
-    """None unless all are known."""
+    """Return the largest value; None if one is unknown."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
 
 
 def predict_row(row: Row, predict: Predict, nodes: int) -> Prediction:
-    """What a model says of the row's case on another number of nodes."""
+    """Predict the row's case on another number of nodes."""
     seconds = predict(nodes)
     return Prediction(
         case=replace(row.case, nodes=nodes),

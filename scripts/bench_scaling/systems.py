@@ -1,4 +1,4 @@
-"""Each system: the command that trains with it, and what its report says."""
+"""The measured systems: their training commands, and the figures in their reports."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 from statistics import harmonic_mean, mean
 from typing import Any, Protocol
 
-from rivals.process import SCRIPTS
+from baselines.process import SCRIPTS
 
 from bench_scaling.launcher import Launcher, free_port
 from bench_scaling.plan import CHAINERMN, EDGEDDL, TORCH, Case, Steps
 from edgeddl import machine
-from edgeddl.comm.compression import optimal_bytes
+from edgeddl.comm.communicator import optimal_bytes
 from edgeddl.data.shapes import COUNTS
 
 NEVER = str(10**9)  # more steps or epochs than any run has
 
 
 class BadReport(Exception):
-    """A run has ended well, but what it reports is not training."""
+    """A run exited successfully, but its report is not that of a training run."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A run in a few numbers.
+    """The key figures of a run.
 
-    step_seconds: of the slowest rank, the mean over the measured steps.
-    wait_seconds: of these, those in which a rank only waited for gradients; the mean over ranks.
-    sent_bytes: what a rank sends in one step's all-reduce, if that is bandwidth-optimal.
-    ranks: all that the ranks have reported.
+    step_seconds: mean over the measured steps, of the slowest rank
+    wait_seconds: part of it in which a rank only waited for gradients, mean over ranks
+    sent_bytes: bytes that a rank sends per step, assuming a bandwidth-optimal all-reduce
+    ranks: the full reports of all ranks
     """
 
     step_seconds: float
@@ -42,7 +42,7 @@ class Figures:
 
 
 def join_figures(apart: Sequence[Figures]) -> Figures:
-    """Of nodes that train for themselves: a step that takes as long as theirs on average."""
+    """Combine the figures of nodes that train independently, with their mean step rate."""
     if len(apart) == 1:
         return apart[0]
     return Figures(
@@ -54,17 +54,17 @@ def join_figures(apart: Sequence[Figures]) -> Figures:
 
 
 class System(Protocol):
-    """Something that trains."""
+    """A training system."""
 
     def command(self, case: Case, steps: Steps, report: Path) -> list[str]:
-        """What every rank runs; one of them writes the report."""
+        """Return the command that every rank runs; one of them writes the report."""
 
     def read(self, report: Path) -> Figures:
-        """The figures of a run that has ended."""
+        """Read the figures of a finished run."""
 
 
 class Edgeddl:
-    """edgeddl's own trainer, as its user starts it."""
+    """edgeddl's own trainer, started as a user would."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -73,7 +73,7 @@ class Edgeddl:
         options = {
             "dataset": "shapes",
             "limit-train": _whole_steps(case, steps),
-            "limit-test": case.nodes,  # the final evaluation: an image a rank
+            "limit-test": case.nodes,  # the final evaluation: one image per rank
             "stem": case.stem,
             "batch-size": case.batch,
             "max-steps": steps.total,
@@ -106,13 +106,13 @@ class Edgeddl:
 
 
 def _whole_steps(case: Case, steps: Steps) -> int:
-    """So many images that no step of an epoch has fewer than the others."""
+    """Return a number of images with which all steps of an epoch have the same size."""
     in_a_step = case.batch * case.nodes
     return in_a_step * min(steps.total, COUNTS["train"] // in_a_step)
 
 
-class Rival:
-    """A worker of ours that trains with something else."""
+class Baseline:
+    """A baseline, which trains in a worker of this package."""
 
     def __init__(self, python: Path, module: str, threads: int) -> None:
         self._python, self._module, self._threads = python, module, threads
@@ -126,19 +126,19 @@ class Rival:
             "output": report,
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]
-        # mpirun does not pass variables on to other hosts
+        # by env: mpirun does not export variables to other hosts
         variables = [f"{name}={value}" for name, value in self.variables(case).items()]
         return ["env", *variables, str(self._python), "-m", self._module, *arguments]
 
     def variables(self, case: Case) -> dict[str, str]:
-        """What a worker finds in its process environment."""
+        """Return the environment variables of a worker."""
         limits = dict.fromkeys(machine.THREAD_VARIABLES, str(self._threads))
         return {"PYTHONPATH": str(SCRIPTS), **limits}
 
     def read(self, report: Path) -> Figures:
         ranks = json.loads(report.read_text())["ranks"]
         if len({rank["parameters_checksum"] for rank in ranks}) > 1:
-            raise BadReport("the ranks have come to different parameters")
+            raise BadReport("the ranks ended with different parameters")
         return Figures(
             step_seconds=max(mean(rank["step_seconds"]) for rank in ranks),
             wait_seconds=mean(mean(rank["wait_seconds"]) for rank in ranks),
@@ -147,29 +147,29 @@ class Rival:
         )
 
 
-class Torch(Rival):
-    """Ranks of PyTorch, which meet at a port of the first node."""
+class Torch(Baseline):
+    """PyTorch, whose ranks rendezvous at a port of the first node."""
 
     def __init__(self, python: Path, threads: int, launcher: Launcher) -> None:
         super().__init__(python, "bench_scaling.torch_worker", threads)
         self._launcher = launcher
 
     def variables(self, case: Case) -> dict[str, str]:
-        # a rank that is alone may be on any node
-        meeting_point = self._launcher.address if case.nodes > 1 else "127.0.0.1"
+        # a single rank may run on any node
+        rendezvous = self._launcher.address if case.nodes > 1 else "127.0.0.1"
         return super().variables(case) | {
-            "MASTER_ADDR": meeting_point,
+            "MASTER_ADDR": rendezvous,
             "MASTER_PORT": str(free_port()),
             "GLOO_SOCKET_IFNAME": self._launcher.interface,
         }
 
 
 def make_systems(launcher: Launcher, threads: int, torch_python: Path | None) -> dict[str, System]:
-    """By name: all that are installed."""
+    """Return the installed systems by name."""
     own_python = Path(sys.executable)
     systems: dict[str, System] = {
         EDGEDDL: Edgeddl(threads),
-        CHAINERMN: Rival(own_python, "bench_scaling.chainermn_worker", threads),
+        CHAINERMN: Baseline(own_python, "bench_scaling.chainermn_worker", threads),
     }
     if torch_python is not None:
         systems[TORCH] = Torch(torch_python.absolute(), threads, launcher)

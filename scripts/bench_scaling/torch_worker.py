@@ -1,6 +1,6 @@
 """Worker: PyTorch's DistributedDataParallel over gloo.
 
-Runs in PyTorch's environment. mpirun only starts it: the ranks find each other by themselves.
+Runs in PyTorch's environment. mpirun only starts the ranks; they connect by MASTER_ADDR.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch  # type: ignore[import-not-found]
-import torch.distributed as dist  # type: ignore[import-not-found]
-import torch.nn.functional as F  # type: ignore[import-not-found]
-from rivals.torch_models import ResNet18
-from rivals.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
-from torch.nn.parallel import DistributedDataParallel  # type: ignore[import-not-found]
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from baselines.torch_models import ResNet18
+from baselines.workload import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from torch.nn.parallel import DistributedDataParallel
 
 from bench_scaling.worker import measure, own_batch, parse_task, write_ranks
 
-# PyTorch has two layouts. With 8 images NCHW was the faster one (133 ms against 169 with ImageNet's
-# stem, 307 against 317 with CIFAR's); from 32 images on the two were within 3 % of each other, or
-# channels last was ahead. One thread, medians of 5 to 7 steps, an x86-64
-# machine that others were using too.
+# PyTorch has two layouts. With 8 images NCHW was faster (133 ms instead of 169 with the ImageNet
+# stem, 307 instead of 317 with CIFAR's). From 32 images on they were within 3 %, or channels last
+# was faster. One thread, medians of 5 to 7 steps, on a shared x86-64 machine.
 CHANNELS_LAST_FROM = 32
 
 
 class TorchTrainer:
-    """The options of DistributedDataParallel that make it faster here, as edgeddl does the same:
-    gradients are not copied into buckets, running statistics not sent at each step.
+    """Trains with DistributedDataParallel.
+
+    Uses the options that make it faster here, since edgeddl does the same: gradients are not copied
+    into buckets, and running statistics are not sent at each step.
     """
 
     def __init__(self, stem: str, batch: int) -> None:
@@ -56,7 +57,7 @@ class TorchTrainer:
         return loss.item()
 
     def waited(self) -> float:
-        """The part of its communication that did not go on beside the computing of gradients."""
+        """Return the communication time that did not overlap with the backward pass."""
         self._model.logger.set_runtime_stats_and_log()
         log = self._model._get_ddp_logging_data()
         return (log["backward_comm_time"] - log["backward_compute_comm_overlap_time"]) / 1e9
@@ -77,8 +78,8 @@ def main() -> None:
         write_ranks(task, ranks)
     dist.barrier()
     sys.stdout.flush()
-    # Without taking PyTorch down: on throttled nodes its threads outlived their owners now and then
-    # ("terminate called without an active exception"), after everything was done.
+    # Without PyTorch's shut-down: on throttled nodes it sometimes crashed after the work was done
+    # ("terminate called without an active exception").
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""What the rivals' workers have in common: their task, the loop over steps and what they report.
+"""Common parts of the baselines' workers: options, the loop over steps, and the report.
 
 Also imported by PyTorch's environment, which has no edgeddl.
 """
@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from rivals.workload import make_batch
+from baselines.workload import make_batch
 
 Record = dict[str, Any]
 
 
 class Trainer(Protocol):
-    """Trains a network together with the other ranks, always on the same batch."""
+    """Trains a network together with the other ranks, on the same batch in every step."""
 
     def step(self) -> float:
-        """Forward, loss, backward, sum over ranks, update; returns the loss."""
+        """Run forward, loss, backward, all-reduce and update; return the loss."""
 
     def waited(self) -> float:
-        """Seconds of the last step in which this rank did nothing but wait for gradients."""
+        """Return the seconds of the last step in which this rank only waited for gradients."""
 
     def parameters(self) -> Iterable[np.ndarray]:
-        """The network's parameters as they are now."""
+        """Return the current parameters."""
 
 
 def parse_task() -> argparse.Namespace:
-    """The arguments that `systems` gives to a worker."""
+    """Parse the arguments that `systems` passes to a worker."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--stem", required=True)
     parser.add_argument("--batch", type=int, required=True)
@@ -46,12 +46,12 @@ def parse_task() -> argparse.Namespace:
 
 
 def own_batch(images: int) -> tuple[np.ndarray, np.ndarray]:
-    """This rank's images and labels: no two ranks have the same."""
+    """Return this rank's images and labels, which differ from those of other ranks."""
     return make_batch(images, seed=int(os.environ["OMPI_COMM_WORLD_RANK"]))
 
 
 def measure(trainer: Trainer, task: argparse.Namespace) -> Record:
-    """Take all steps; times are those of the steps after the warm-up, losses those of all."""
+    """Run all steps; return times of the steps after the warm-up, and all losses."""
     seconds, waits, losses = [], [], []
     for _ in range(task.warm_up + task.steps):
         started = time.perf_counter()
@@ -70,12 +70,12 @@ def measure(trainer: Trainer, task: argparse.Namespace) -> Record:
 
 
 def write_ranks(task: argparse.Namespace, ranks: list[Record]) -> None:
-    """All ranks' records into one file: one rank does this."""
+    """Write the records of all ranks to one file; called by one rank."""
     task.output.write_text(json.dumps({"ranks": ranks}))
 
 
 def _checksum(arrays: Iterable[np.ndarray]) -> int:
-    """By which ranks that hold the same parameters are known."""
+    """Return a checksum that is equal for equal parameters."""
     checksum = 0
     for array in arrays:
         checksum = zlib.crc32(array.data, checksum)

@@ -1,4 +1,4 @@
 """Trains the same runs with different kernels: see scripts/compare-accuracy.
 
-`torch_side` is imported by PyTorch's environment, which has no edgeddl.
+`torch_worker` is imported by PyTorch's environment, which has no edgeddl.
 """

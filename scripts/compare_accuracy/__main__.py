@@ -1,9 +1,9 @@
-"""The same training runs with different kernels: do the networks learn the same?
+"""Compares the accuracy of training runs with different kernels.
 
-Each run has the same images in the same order, the same augmentation, initial parameters and
-schedule, on one rank; only what computes differs: edgeddl's native kernels, its NumPy reference,
-stock Chainer's or PyTorch's. Further options are those of edgeddl.train, e.g. --epochs, --model
-(resnet9 or resnet18), --limit-train, --data-dir, --batch-size, --lr, --threads.
+Runs differ only in their kernels: edgeddl's native kernels, its NumPy reference, stock Chainer's or
+PyTorch's. Images, their order and augmentation, initial parameters and schedule are the same, and
+all runs have one rank. Other options are passed to edgeddl.train, e.g. --epochs, --model (resnet9
+or resnet18), --limit-train, --data-dir, --batch-size, --lr, --threads.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rivals.option_types import names_of
-from rivals.torch_environment import add_torch_options, find_torch, torch_version
+from baselines.option_types import names_of
+from baselines.torch_environment import add_torch_options, find_torch, torch_version
 
 from compare_accuracy.report import FIRST_STEPS, FIRST_STEPS_TOLERANCE, render, summarise
 from compare_accuracy.runs import KERNELS, train
@@ -24,7 +24,7 @@ from edgeddl.atomic_file import write_json
 from edgeddl.errors import EdgeddlError
 from edgeddl.options import parse_train_options
 
-# What differs from the defaults of edgeddl.train unless asked for: minutes a run.
+# Defaults that differ from edgeddl.train's, so that a run takes minutes.
 DEFAULTS = ("--model", "resnet9", "--epochs", "5", "--schedule", "one-cycle")
 
 
@@ -32,8 +32,11 @@ def main() -> int:
     options, own = parse_options()
     torch_python = find_torch(options) if "torch" in options.kernels else None
     if "torch" in options.kernels and torch_python is None:
-        print("PyTorch is not installed; --with-torch installs it", file=sys.stderr)
-        print("  hint: or compare others: --kernels native,chainer", file=sys.stderr)
+        print("PyTorch is not installed", file=sys.stderr)
+        print(
+            "  hint: install it with --with-torch, or compare others: --kernels native,chainer",
+            file=sys.stderr,
+        )
         return 2
     results: dict[str, Any] = {
         "machine": machine.cpu_name(),
@@ -47,7 +50,7 @@ def main() -> int:
         for kernels in options.kernels:
             print(f"{kernels}, seed {seed}", flush=True)
             results["runs"].append(train(kernels, seed, own, torch_python))
-            write_json(options.output, results)  # hours may be in it
+            write_json(options.output, results)  # after each run: all of them may take hours
     base = options.kernels[0]
     results["summary"] = summary = summarise(results["runs"], base)
     write_json(options.output, results)
@@ -57,7 +60,7 @@ def main() -> int:
 
 
 def parse_options() -> tuple[argparse.Namespace, list[str]]:
-    """This script's options, and those for edgeddl.train."""
+    """Return this script's options, and those for edgeddl.train."""
     parser = argparse.ArgumentParser(
         prog="scripts/compare-accuracy",
         description=__doc__,
@@ -69,8 +72,8 @@ def parse_options() -> tuple[argparse.Namespace, list[str]]:
         type=names_of(KERNELS),
         default=["native", "torch"],
         metavar="NAME,NAME",
-        help=f"of {', '.join(KERNELS)} (default: native,torch); the others are compared to the"
-        " first",
+        help=f"kernels out of {', '.join(KERNELS)}; the others are compared with the first"
+        " (default: native,torch)",
     )
     parser.add_argument(
         "--seeds", type=_seeds, default=[1, 2, 3], metavar="N,N", help="(default: 1,2,3)"
@@ -80,7 +83,7 @@ def parse_options() -> tuple[argparse.Namespace, list[str]]:
         type=Path,
         default=Path("runs/compare-accuracy.json"),
         metavar="FILE.json",
-        help="file for all figures (default: runs/compare-accuracy.json)",
+        help="file for all results (default: runs/compare-accuracy.json)",
     )
     add_torch_options(parser)
     options, rest = parser.parse_known_args()
@@ -100,7 +103,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def check_first_losses(apart: float) -> int:
-    """The exit code: runs that part at once have not had the same start."""
+    """Return the exit code: if the first losses differ, the runs did not start equally."""
     if apart <= FIRST_STEPS_TOLERANCE:
         return 0
     print(
@@ -115,4 +118,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)  # the run has said why
+        sys.exit(error.returncode)  # the run has printed the reason

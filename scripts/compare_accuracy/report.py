@@ -1,4 +1,4 @@
-"""Whether the kernels differ by more than seeds do."""
+"""Compares the differences between kernels with the differences between seeds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from edgeddl.table import render_table
 
-# Equal starts must give equal losses until training has amplified how differently kernels round.
-# That is soon: a ReLU whose input is all but 0 opens in one run and not in the other. By the third
-# step of ResNet-18 (16 images, rate 0.02) the losses of stock Chainer and of the reference were
-# 1e-4 apart, by the fourth 3e-3.
+# Runs with equal starts must have equal losses until training has amplified rounding differences
+# between kernels. That happens soon: a ReLU with an input near 0 is active in one run only. At the
+# third step of ResNet-18 (16 images, rate 0.02) the losses of stock Chainer and of the reference
+# differed by 1e-4, at the fourth by 3e-3.
 FIRST_STEPS = 2
 FIRST_STEPS_TOLERANCE = 1e-4
 
@@ -20,7 +20,7 @@ Run = dict[str, Any]
 
 
 def first_losses_apart(runs: Sequence[Run], kernels: str, base: str) -> float:
-    """The largest relative difference to the base's losses in the first steps, over all seeds."""
+    """Return the largest relative difference to the base's first losses, over all seeds."""
     losses = {(run["kernels"], run["seed"]): run["step_losses"][:FIRST_STEPS] for run in runs}
     return max(
         abs(loss / base_loss - 1)
@@ -31,7 +31,7 @@ def first_losses_apart(runs: Sequence[Run], kernels: str, base: str) -> float:
 
 
 def summarise(runs: Sequence[Run], base: str) -> dict[str, Run]:
-    """By kernels: accuracies by seed, their mean and deviation, and how they stand to the base."""
+    """Return for each kind of kernels: accuracies, mean, deviation, and difference to the base."""
     accuracies: dict[str, list[float]] = {}
     for run in runs:
         accuracies.setdefault(run["kernels"], []).append(run["final_accuracy"])
@@ -49,21 +49,24 @@ def summarise(runs: Sequence[Run], base: str) -> dict[str, Run]:
 
 
 def _deviation(values: Sequence[float]) -> float | None:
-    """Over the seeds; unknown with a single one."""
+    """Return the standard deviation over seeds; None for a single seed."""
     return stdev(values) if len(values) > 1 else None
 
 
 def _standard_error(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """Of the difference between the means; seeds do not pair, as runs part after some steps."""
+    """Return the standard error of the difference between the means.
+
+    Runs with the same seed diverge after some steps, so they are not paired.
+    """
     if len(values) < 2:
         return None
     return math.hypot(stdev(values), stdev(others)) / math.sqrt(len(values))
 
 
 def render(summary: dict[str, Run], seeds: Sequence[int], base: str) -> str:
-    """A row for each kind of kernels, accuracies in percent."""
+    """Render a row for each kind of kernels, with accuracies in percent."""
     headings = ("kernels", *(f"seed {seed}" for seed in seeds), "mean", "deviation",
-                f"less {base}'s", "standard error", "first losses apart")  # fmt: skip
+                f"vs {base}", "standard error", "first losses differ")  # fmt: skip
     rows = [
         [
             name,

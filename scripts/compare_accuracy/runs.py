@@ -1,4 +1,4 @@
-"""One training run with the kernels of one's choice, in a process of its own."""
+"""Makes one training run with given kernels, in its own process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rivals.process import SCRIPTS
+from baselines.process import SCRIPTS
 
 KERNELS = ("native", "reference", "chainer", "torch")
 
@@ -19,7 +19,7 @@ KERNELS = ("native", "reference", "chainer", "torch")
 def train(
     kernels: str, seed: int, options: Sequence[str], torch_python: Path | None
 ) -> dict[str, Any]:
-    """Accuracy and losses; the run's checkpoints are not kept."""
+    """Train and return accuracy and losses; checkpoints are deleted."""
     if kernels == "torch":
         command = ["compare_accuracy.train_with_torch", str(torch_python)]
     else:
@@ -31,9 +31,9 @@ def train(
             [sys.executable, "-m", *command, *options, "--seed", str(seed), *files],
             env=os.environ
             | {"PYTHONPATH": str(SCRIPTS)}
-            # PyTorch's run computes nothing itself but the order of the parameters
+            # in PyTorch's run, edgeddl's kernels only determine the order of the parameters
             | {"EDGEDDL_KERNELS": "auto" if kernels == "torch" else kernels},
-            stdout=subprocess.DEVNULL,  # the banner and the summary; the progress is on stderr
+            stdout=subprocess.DEVNULL,  # banner and summary; progress goes to stderr
             check=True,
         )
         result = json.loads(summary.read_text())

@@ -1,9 +1,9 @@
-"""A training run of edgeddl in which PyTorch computes.
+"""Trains with edgeddl's loop and PyTorch's kernels.
 
     python -m compare_accuracy.train_with_torch TORCH_PYTHON [options of edgeddl.train]
 
-Data, their order and augmentation, initial parameters, schedule and loop are edgeddl's own; each
-step and each evaluation is left to PyTorch, in a process of its environment.
+Data, their order and augmentation, initial parameters, schedule and loop are edgeddl's. A process
+in PyTorch's environment computes the steps and evaluations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from rivals.process import Rival
+from baselines.process import Worker
 
 from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
@@ -32,15 +32,15 @@ from edgeddl.training.updater import StepResult
 
 
 class TorchUpdater:
-    """A step, taken by PyTorch; stands in for edgeddl's Updater."""
+    """Runs steps in PyTorch; replaces edgeddl's Updater."""
 
-    def __init__(self, torch: Rival) -> None:
+    def __init__(self, torch: Worker) -> None:
         self._torch = torch
 
     def step(
         self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
     ) -> StepResult:
-        loss = self._torch.ask(
+        loss = self._torch.request(
             "train",
             micro_batches=batch.micro_batches,
             images=batch.images,
@@ -49,21 +49,21 @@ class TorchUpdater:
         return StepResult(loss, stop_requested)
 
 
-def evaluate(torch: Rival, dataset: Dataset) -> Evaluation:
-    """Loss and accuracy over the whole test set, as edgeddl's evaluate."""
+def evaluate(torch: Worker, dataset: Dataset) -> Evaluation:
+    """Return loss and accuracy over the whole test set, like edgeddl's evaluate."""
     totals = np.zeros(2)
     for first in range(0, len(dataset.test), BATCH_SIZE):
         part = slice(first, first + BATCH_SIZE)
         x = normalise(dataset.test.images[part], dataset.mean, dataset.std)
-        totals += torch.ask("evaluate", x=x, t=dataset.test.labels[part])
+        totals += torch.request("evaluate", x=x, t=dataset.test.labels[part])
     loss, right = totals / len(dataset.test)
     return Evaluation(loss=float(loss), accuracy=float(right))
 
 
-def train(config: TrainConfig, torch: Rival, threads: int) -> TrainingLoop:
-    """Run to the end."""
+def train(config: TrainConfig, torch: Worker, threads: int) -> TrainingLoop:
+    """Run the training loop to its end."""
     run = prepare_run(config, SingleCommunicator())
-    torch.ask(
+    torch.request(
         "prepare",
         model=config.model,
         parameters={name: p.array for name, p in named_parameters(run.model).items()},
@@ -94,10 +94,10 @@ def main() -> None:
     log.configure()
     config = parse_train_options(sys.argv[2:])
     if config.stem != "cifar" or config.summary is None:
-        raise ConfigError("PyTorch's networks have the stem cifar only, and need a --summary")
+        raise ConfigError("PyTorch's networks support only --stem cifar, and --summary is required")
     threads = config.threads or machine.default_threads()
-    module = "compare_accuracy.torch_side"
-    with Rival("PyTorch", Path(sys.argv[1]), module, threads=threads) as torch:
+    module = "compare_accuracy.torch_worker"
+    with Worker("PyTorch", Path(sys.argv[1]), module, threads=threads) as torch:
         loop = train(config, torch, threads)
         final = loop.final_accuracy()
     state = loop.state

@@ -1,8 +1,8 @@
-"""Feeds damaged files and requests to everything in edgeddl that reads them.
+"""Feeds corrupted files and requests to the code in edgeddl that reads them.
 
-A case is clean if its input is read, or refused with a message for the user. A traceback, a
-crash, a hang or damage that is accepted is a failure, which is printed with its input. The same
-seed makes the same cases.
+A case passes if its input is read, or rejected with an error message. A traceback, a crash, a hang
+or accepted corruption is a failure and is printed with its input. The same seed generates the same
+cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgeddl.table import counted, render_table
 from fuzzing.session import CASE_SECONDS, Result, run_target
 from fuzzing.targets import TARGET_NAMES
 
-HEADINGS = ("target", "cases", "accepted", "refused", "failures", "seconds", "cases/s")
+HEADINGS = ("target", "cases", "accepted", "rejected", "failures", "seconds", "cases/s")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,14 +49,18 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--cases", type=_count, default=2000, metavar="N", help="of each target (default: 2000)"
+        "--cases",
+        type=_count,
+        default=2000,
+        metavar="N",
+        help="cases per target (default: 2000)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="(default: 0)")
     parser.add_argument(
         "--target", action="append", type=_target, metavar="NAME",
-        help=f"one of {', '.join(TARGET_NAMES)}; may be given several times (default: all)",
+        help=f"one of {', '.join(TARGET_NAMES)}; can be repeated (default: all)",
     )  # fmt: skip
-    parser.add_argument("--case", type=int, metavar="N", help="only this case, to reproduce it")
+    parser.add_argument("--case", type=int, metavar="N", help="run only this case, to reproduce it")
     parser.add_argument(
         "--case-seconds", type=float, default=CASE_SECONDS, metavar="X",
         help=f"a case that takes longer is a failure (default: {CASE_SECONDS:g})",
@@ -71,7 +75,7 @@ def _count(text: str) -> int:
 
 
 def _target(text: str) -> str:
-    if text not in TARGET_NAMES and ":" not in text:  # package.module:callable of a developer
+    if text not in TARGET_NAMES and ":" not in text:  # package.module:callable, for development
         raise argparse.ArgumentTypeError(f"{text!r}: expected one of {', '.join(TARGET_NAMES)}")
     return text
 
@@ -81,7 +85,7 @@ def _row(result: Result) -> list[str]:
         result.target,
         f"{result.cases:,}",
         f"{result.accepted:,}",
-        f"{result.refused:,}",
+        f"{result.rejected:,}",
         str(len(result.failures)),
         f"{result.seconds:.1f}",
         f"{result.cases / result.seconds:,.0f}",

@@ -1,4 +1,4 @@
-"""Damages bytes at random: what disks, networks and attackers do to a file."""
+"""Corrupts bytes at random, as disks, networks and attackers do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 100_000
 
 
 def mutate(random: Random, sample: bytes, tokens: Sequence[bytes]) -> bytes:
-    """The sample after one to eight mutations; `tokens` are words of its format to insert."""
+    """Apply one to eight mutations to the sample; `tokens` of its format may be inserted."""
     data = bytearray(sample)
     for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
         random.choice(MUTATIONS)(random, data, tokens)
@@ -26,13 +26,13 @@ def mutate(random: Random, sample: bytes, tokens: Sequence[bytes]) -> bytes:
 
 
 def _span(random: Random, data: bytearray, longest: int = 64) -> slice:
-    """A part of the data, mostly a short one."""
+    """Choose a part of the data, usually a short one."""
     start = random.randrange(len(data) + 1)
     return slice(start, start + int(2 ** random.uniform(0, longest.bit_length())))
 
 
 def _position(random: Random, data: bytearray) -> int:
-    """Where something is inserted: half of the time where the format expects a value."""
+    """Choose where to insert: half of the time where the format expects a value."""
     places = [match.end() for match in VALUE.finditer(data[:LONGEST])]
     if places and random.random() < 0.5:
         return random.choice(places)
@@ -58,7 +58,7 @@ def _truncate(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
 
 
 def _copy(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
-    """A part is written over, or into, another place."""
+    """Overwrite another part, or insert a copy."""
     part, target = data[_span(random, data)], _span(random, data)
     data[target if random.random() < 0.5 else slice(target.start, target.start)] = part
 
@@ -69,7 +69,7 @@ def _insert_token(random: Random, data: bytearray, tokens: Sequence[bytes]) -> N
 
 
 def _repeat(random: Random, data: bytearray, tokens: Sequence[bytes]) -> None:
-    """A token or a part many times, or deep nesting."""
+    """Insert a token or a part many times, or deep nesting."""
     is_deep = random.random() < 0.1
     is_token = random.random() < 0.7
     part = random.choice(tokens) if is_token else bytes(data[_span(random, data, 8)])

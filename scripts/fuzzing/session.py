@@ -1,4 +1,4 @@
-"""Runs the cases of a target in a process of its own, which may crash or hang."""
+"""Runs the cases of a target in a separate process, which may crash or hang."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ START_SECONDS = 120.0
 MOST_FAILURES = 10
 MOST_MEMORY = 4 * 2**30  # an input of 100 KB that takes more is a failure
 
-ACCEPTED, REFUSED = "accepted", "refused"
+ACCEPTED, REJECTED = "accepted", "rejected"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that ended otherwise than with a result or an error for the user."""
+    """A case that ended neither with a result nor with an error message."""
 
     target: str
     seed: int
@@ -41,27 +41,27 @@ class Failure:
         return (
             f"{self.target}, seed {self.seed}, case {self.case}: {self.what}\n"
             f"  input ({len(data):,} bytes): {shown}\n"
-            f"  again: ./scripts/fuzz --target {self.target} --seed {self.seed} --case {self.case}"
+            f"  rerun: ./scripts/fuzz --target {self.target} --seed {self.seed} --case {self.case}"
         )
 
 
 @dataclass
 class Result:
-    """What came of the cases of a target."""
+    """The outcomes of a target's cases."""
 
     target: str
     accepted: int = 0
-    refused: int = 0
+    rejected: int = 0
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
 
     @property
     def cases(self) -> int:
-        return self.accepted + self.refused + len(self.failures)
+        return self.accepted + self.rejected + len(self.failures)
 
 
 def make_input(target: str, seed: int, case: int) -> bytes:
-    """The input of a case, whatever cases were run before it."""
+    """Generate the input of a case, independently of other cases."""
     with tempfile.TemporaryDirectory() as folder:
         return make_target(target, Path(folder)).make(_random(target, seed, case))
 
@@ -74,7 +74,7 @@ def run_target(
     case_seconds: float = CASE_SECONDS,
     on_case: Callable[[], Any] = lambda: None,
 ) -> Result:
-    """Run these cases; after a crash or a hang go on with the next one in a new process."""
+    """Run these cases; after a crash or a hang, continue with the next one in a new process."""
     result, begin, done = Result(target), time.monotonic(), 0
     while done < len(cases) and len(result.failures) < MOST_FAILURES:
         with _worker(target, seed, cases[done:]) as worker:
@@ -84,8 +84,8 @@ def run_target(
                 on_case()
                 if outcome == ACCEPTED:
                     result.accepted += 1
-                elif outcome == REFUSED:
-                    result.refused += 1
+                elif outcome == REJECTED:
+                    result.rejected += 1
                 else:
                     result.failures.append(Failure(target, seed, case, outcome))
                 if len(result.failures) == MOST_FAILURES:
@@ -98,7 +98,7 @@ def run_target(
 def _worker(
     target: str, seed: int, cases: Sequence[int]
 ) -> Iterator[tuple[BaseProcess, Connection]]:
-    # A process from scratch: one that was forked from a process with threads may hang.
+    # spawned: a fork of a process with threads may hang
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def _worker(
 
 
 def _outcomes(process: BaseProcess, connection: Connection, case_seconds: float) -> Iterator[str]:
-    """What came of each case, as its process says, or by how that ended; then no more."""
+    """Yield the outcome of each case; stop after the process crashed or hung."""
     while True:
         if not connection.poll(case_seconds):
             yield f"no result within {case_seconds:g} s"
@@ -145,7 +145,7 @@ def _run_cases(
             target.check(data)
             outcome = ACCEPTED
         except USER_ERRORS as error:
-            outcome = REFUSED if str(error).strip() else "an error without a message"
+            outcome = REJECTED if str(error).strip() else "an error without a message"
         except (Exception, SystemExit) as error:
             outcome = f"{type(error).__name__}: {error}"[:500]
         connection.send(outcome)

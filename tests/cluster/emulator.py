@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.emulate.inventory import default_path
+from cluster.emulate.nat import FORWARDING, tables_left
 from cluster.emulate.network import HYSTERESIS
 from cluster.emulate.state import ROOT
-from cluster.emulate.way_out import FORWARDING, tables_left
 from tests.support import REPOSITORY
 
 COMMAND = (sys.executable, "-m", "cluster.emulate")
@@ -68,8 +68,8 @@ class Emulator:
             *(str(path) for path in [default_path(self.name)] if path.exists()),
             *(line for line in _mounts() if f"{ROOT}/{self.name}/" in line),
             *(table for table in tables_left() if table == f"edgeddl_{self.name}"),
-            *([] if tables_left() else _named(Path("/run"), FORWARDING.switched_on.name)),
-            *([] if any(ROOT.glob("*/")) else _named(Path("/run"), HYSTERESIS.switched_on.name)),
+            *([] if tables_left() else _named(Path("/run"), FORWARDING.marker.name)),
+            *([] if any(ROOT.glob("*/")) else _named(Path("/run"), HYSTERESIS.marker.name)),
             *self._processes(),
         ]
 

@@ -60,16 +60,16 @@ def fab(three_nodes: Emulator) -> Iterator[LightFab]:
 
 def test_status_of_boards_that_answer_and_one_that_does_not(fab: LightFab, tmp_path: Path) -> None:
     first = fab.emulator.node(1)
-    nobody = fab.inventory.read_text().replace(
-        "  vars:", f'    nobody:\n      ansible_host: "{address(fab, 50)}"\n  vars:'
+    more = fab.inventory.read_text().replace(
+        "  vars:", f'    absent:\n      ansible_host: "{address(fab, 50)}"\n  vars:'
     )
-    (tmp_path / "more.yml").write_text(nobody)
+    (tmp_path / "more.yml").write_text(more)
     done = fab("status", "--inventory", str(tmp_path / "more.yml"))
     lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     assert done.returncode == 1
     assert lines[first][0] == "yes" and "GiB" in lines[first]
-    assert lines["nobody"] == ["no", *["-"] * 8]
-    assert done.stderr.strip().startswith("nobody: ") and "Traceback" not in done.stderr
+    assert lines["absent"] == ["no", *["-"] * 8]
+    assert done.stderr.strip().startswith("absent: ") and "Traceback" not in done.stderr
     boards = json.loads(fab.succeed("status", "--json"))
     assert [board["host"] for board in boards] == [fab.emulator.node(n) for n in (1, 2, 3)]
     assert all(board["disk"]["free_bytes"] > 0 for board in boards)
@@ -95,7 +95,7 @@ def test_one_board_that_fails_is_named_with_its_last_words(fab: LightFab) -> Non
 
 
 @pytest.mark.parametrize(
-    ("known", "complaint"), [("nobody", "host key is not known"), ("wrong", "is another one")]
+    ("known", "complaint"), [("none", "unknown host key"), ("wrong", "host key has changed")]
 )
 def test_a_strangers_key_is_refused(
     fab: LightFab, tmp_path: Path, known: str, complaint: str
@@ -103,7 +103,7 @@ def test_a_strangers_key_is_refused(
     folder = ROOT / fab.emulator.name
     keys = [line.split(" ", 1) for line in (folder / "known_hosts").read_text().splitlines()]
     first, second = keys[0], keys[1]
-    lines = {"nobody": "", "wrong": f"{first[0]} {second[1]}\n"}
+    lines = {"none": "", "wrong": f"{first[0]} {second[1]}\n"}
     (tmp_path / "known_hosts").write_text(lines[known])
     config = (folder / "ssh_config").read_text()
     config = config.replace(f"{folder}/known_hosts", f"{tmp_path}/known_hosts")
@@ -130,6 +130,16 @@ def test_a_run_from_start_to_files_here(fab: LightFab) -> None:
     assert fab.succeed("fetch").splitlines()[-1].split()[:2] == ["resnet9-shapes", "0"]  # all here
 
 
+def test_resume_auto_continues_the_run_with_its_options(fab: LightFab) -> None:
+    """Of the boards' newest unfinished run: without its options ResNet-18 would start instead."""
+    folder = ("--run-dir", "runs/to-resume")
+    fab.succeed("train", "-H", fab.two, "--", *SHORT, *folder, "--epochs", "2", "--max-steps", "2")
+    said = fab.succeed("train", "-H", fab.two, "--", "--resume", "auto")
+    assert "--resume auto: the newest unfinished run is runs/to-resume" in said
+    summary = json.loads((fab.results / "to-resume" / "summary.json").read_text())
+    assert summary["options"]["model"] == "resnet9" and summary["epochs"] == 2
+
+
 def test_a_wrong_option_is_told_with_its_exit_code(fab: LightFab) -> None:
     done = fab("train", "-H", fab.emulator.node(1), "--", "--epochs", "none")
     assert done.returncode == 2
@@ -143,7 +153,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_a_bar_is_seen(fab: LightFab) -> None:
     os.kill(process.pid, signal.SIGINT)
     said = read_all(terminal)
     assert process.wait(timeout=LONGEST_SECONDS) == 130, said
-    assert "\repoch 1/100000 |" in said and "stopping in good order" in said
+    assert "\repoch 1/100000 |" in said and "stopping after the current step" in said
     summary = json.loads((fab.results / "interrupted" / "summary.json").read_text())
     newest = max((fab.results / "interrupted" / "checkpoints").glob("checkpoint-*.npz"))
     assert summary["stopped"] and newest.name == f"checkpoint-{summary['steps']:08}.npz"
@@ -163,11 +173,13 @@ def test_a_run_outlives_the_connection(fab: LightFab) -> None:
     following = fab.start_long("left-alone")
     fab.emulator.on(1, "pkill", "-f", "sshd: root@notty")
     said, _ = following.communicate(timeout=LONGEST_SECONDS)
-    assert following.returncode == 2 and "lost; as long as it is up, the run goes on" in said, said
+    assert (
+        following.returncode == 2 and "lost; the run continues as long as the board is up" in said
+    ), said
     second = fab("train", "--", *SHORT)
-    assert second.returncode == 2 and "a job runs already: mpirun -np 2 " in second.stderr
+    assert second.returncode == 2 and "a job is already running: mpirun -np 2 " in second.stderr
     assert "run " in fab.succeed("logs", "--no-follow", "--lines", "100")
-    assert "stopping in good order" in fab.succeed("stop")
+    assert "stopping after the current step" in fab.succeed("stop")
     assert (fab.job / "code").read_text() == "130\n"
     again = fab("stop")
     assert again.returncode == 2 and "no training run" in again.stderr
@@ -178,4 +190,4 @@ def test_a_run_outlives_the_connection(fab: LightFab) -> None:
 def test_what_ends_boards_asks_first(fab: LightFab) -> None:
     for verb in ("reboot", "shutdown"):
         done = fab(verb)
-        assert done.returncode == 2 and "nobody is there to ask" in done.stderr
+        assert done.returncode == 2 and "stdin is not a terminal" in done.stderr

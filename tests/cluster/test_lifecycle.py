@@ -1,4 +1,4 @@
-"""Clusters come and go, in good order or not, and leave nothing behind."""
+"""Clusters are created and removed, even after interruptions, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_up_and_down_twice_leave_nothing(emulator: Emulator) -> None:
 def test_a_cluster_that_is_up_so_is_left_alone(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "1")
     emulator.on(1, "touch", "/run/kept")
-    assert "is up already" in emulator.succeed("up", "--nodes", "1")
+    assert "is already up" in emulator.succeed("up", "--nodes", "1")
     emulator.on(1, "ls", "/run/kept")
 
 
@@ -102,7 +102,7 @@ def test_two_at_once_come_one_after_the_other(emulator: Emulator) -> None:
     first, second = (start(emulator, "up", "--nodes", "2") for _ in range(2))
     said = [first.communicate(timeout=60)[0], second.communicate(timeout=60)[0]]
     assert [first.returncode, second.returncode] == [0, 0], said
-    assert sum("is up already" in words for words in said) == 1
+    assert sum("is already up" in words for words in said) == 1
     assert emulator.states() == ["up", "up"]
 
 
@@ -148,4 +148,4 @@ def test_a_file_that_is_not_ours_is_not_overwritten(emulator: Emulator, tmp_path
 def test_an_unknown_node_is_refused(three_nodes: Emulator, command: tuple[str, ...]) -> None:
     refused = three_nodes(command[0], "nobody", *command[1:])
     assert refused.returncode == 2
-    assert "there is no node 'nobody'" in refused.stderr and three_nodes.node(1) in refused.stderr
+    assert "unknown node 'nobody'" in refused.stderr and three_nodes.node(1) in refused.stderr

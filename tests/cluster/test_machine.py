@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cluster.emulate.roots import host_arch, root_path
+from cluster.emulate.rootfs import host_arch, root_path
 from tests.cluster.emulator import Emulator
 
 pytestmark = [

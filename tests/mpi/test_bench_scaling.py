@@ -1,4 +1,4 @@
-"""scripts/bench-scaling on ranks of this machine: edgeddl's trainer, and rivals that do train."""
+"""scripts/bench-scaling on ranks of this machine: edgeddl's trainer and the baselines train."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from baselines.torch_environment import TORCH_PYTHON, has_torch
 from bench_scaling.launcher import LocalLauncher
 from bench_scaling.plan import Case, Steps
 from bench_scaling.systems import make_systems
-from rivals.torch_environment import TORCH_PYTHON, has_torch
 
 from tests.support import MPI_ENVIRONMENT, MPIRUN, REPOSITORY
 
@@ -55,15 +55,15 @@ def test_ranks_apart_train_for_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("system", ["chainermn", "torch"])
-def test_rivals_train(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_train(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses on a batch that stays the same fall, and ranks with other batches hold one network."""
     if system == "torch" and not has_torch(TORCH_PYTHON):
         pytest.skip("PyTorch is not installed: sudo ./scripts/test-tools")
     for name, value in MPI_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     launcher, report = LocalLauncher(), tmp_path / "report.json"
-    rival = make_systems(launcher, 1, TORCH_PYTHON)[system]
-    command = rival.command(Case(system, "none", "imagenet", 4, 2), Steps(1, 5), report)
+    baseline = make_systems(launcher, 1, TORCH_PYTHON)[system]
+    command = baseline.command(Case(system, "none", "imagenet", 4, 2), Steps(1, 5), report)
     done = launcher.run(command, 2, timeout_seconds=100)
     assert done.returncode == 0, done.stdout
     first, second = _ranks(report)

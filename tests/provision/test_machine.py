@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.emulate.inventory import default_path
-from cluster.emulate.roots import host_arch, root_path
+from cluster.emulate.rootfs import host_arch, root_path
 from tests.cluster.conftest import NUMBER, reason_to_skip
 from tests.cluster.emulator import Emulator
 from tests.provision.playbook import PROGRAM, Outcome, play, site

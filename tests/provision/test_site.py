@@ -117,7 +117,7 @@ def test_a_board_that_is_down_is_named_and_the_other_set_up(boards: Boards) -> N
     outcome = boards.play("site")
     boards.succeed("restore", boards.node(2), timeout=300)
     assert outcome.code == 4, outcome.output  # Ansible's code for hosts that were not reached
-    assert f"Not done, see above: {boards.node(2)}; done: {boards.node(1)}" in outcome.output
+    assert f"Failed (see above): {boards.node(2)}; succeeded: {boards.node(1)}" in outcome.output
     assert outcome.counts()[boards.node(1)]["failed"] == 0
     assert "edgeddl" in boards.login(1, "python -m pip list").stdout
 
@@ -125,7 +125,7 @@ def test_a_board_that_is_down_is_named_and_the_other_set_up(boards: Boards) -> N
 def test_all_boards_are_set_up_and_a_second_run_changes_nothing(boards: Boards) -> None:
     first = boards.play("site")
     assert first.code == 0, first.output
-    assert "All boards are done" in first.output
+    assert "All boards succeeded" in first.output
     second = boards.play("site")
     assert second.code == 0 and second.total("changed") == 0, second.output
 
@@ -256,7 +256,7 @@ def test_boards_and_runs_are_watched(boards: Boards) -> None:
     assert checked.code == 0, checked.output
     first = boards.play("monitoring")
     assert first.code == 0, first.output
-    assert "Grafana is left out" in first.output or "Grafana is at" in first.output
+    assert "Grafana is not installed" in first.output or "Grafana is at" in first.output
     second = boards.play("monitoring")
     assert second.code == 0 and second.total("changed") == 0, second.output
     for job in ("node", "machine"):

@@ -23,19 +23,19 @@ def test_kinds_are_compared_seed_by_seed() -> None:
 def test_table_says_by_how_much_kinds_differ() -> None:
     summary = summarise(RUNS)
     assert render(summary, [1, 2]).splitlines() == [
-        "                  none    fp16",
-        "--------------  ------  ------",
-        "seed 1          50.00%  49.00%",
-        "seed 2          70.00%  68.00%",
-        "mean            60.00%  58.50%",
-        "deviation        14.14   13.44",
-        "to none          +0.00   -1.50",
-        "standard error    0.00    0.50",
-        "MB sent a step   2.000   2.000",
+        "                    none    fp16",
+        "----------------  ------  ------",
+        "seed 1            50.00%  49.00%",
+        "seed 2            70.00%  68.00%",
+        "mean              60.00%  58.50%",
+        "deviation          14.14   13.44",
+        "vs none            +0.00   -1.50",
+        "standard error      0.00    0.50",
+        "MB sent per step   2.000   2.000",
     ]
 
 
 def test_one_seed_has_no_spread() -> None:
     summary = summarise([run("none", 1, 0.5), run("fp16", 1, 0.4)])
     assert summary["fp16"]["deviation"] is summary["fp16"]["standard_error"] is None
-    assert "deviation            -       -" in render(summary, [1])
+    assert "deviation              -       -" in render(summary, [1])

@@ -80,7 +80,7 @@ def test_every_kind_of_failure_is_found() -> None:
         assert failure.what == wrong[failure.case]
         assert f"seed 0, case {failure.case}: {failure.what}" in str(failure)
         assert repr(make_input(CARELESS, 0, failure.case)) in str(failure)
-    assert found.refused == sum(inputs[case] % 6 == 4 for case in cases)
+    assert found.rejected == sum(inputs[case] % 6 == 4 for case in cases)
     assert found.accepted == sum(inputs[case] % 6 == 5 for case in cases)
 
 
@@ -107,7 +107,7 @@ def test_the_command_reports_failures() -> None:
     done = fuzz("--target", CARELESS, "--case", str(case), "--seed", "1")
     assert done.returncode == 1
     assert f"{CARELESS}, seed 1, case {case}: KeyError: 'x'\n  input (1 bytes): b" in done.stderr
-    assert f"again: ./scripts/fuzz --target {CARELESS} --seed 1 --case {case}" in done.stderr
+    assert f"rerun: ./scripts/fuzz --target {CARELESS} --seed 1 --case {case}" in done.stderr
     assert done.stdout.splitlines()[-1] == "seed 1: 1 failure in 1 case"
 
 

@@ -11,9 +11,9 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from baselines.torch_environment import TORCH
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from rivals.torch_environment import TORCH
 from test_tools import TEST_PACKAGES
 
 from tests.support import REPOSITORY
@@ -24,6 +24,7 @@ SHELL_SCRIPTS = [
     "scripts/chaos",
     "scripts/compare-accuracy",
     "scripts/compare-compression",
+    "scripts/docs-reference",
     "scripts/fuzz",
     "scripts/lint",
     "scripts/quickstart",
@@ -41,7 +42,7 @@ STAND_IN = f"""#!/bin/sh
 case "$*" in
     *_base_executable*) echo "$0" ;;
     "-m venv --clear .venv") rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-    "-m pip "*) echo "$*" >>pip-calls; echo "pip's last words"; [ ! -f pip-fails ] ;;
+    "-m pip "*) echo "$*" >>pip-calls; echo "pip's last line"; [ ! -f pip-fails ] ;;
     *) exec "{sys.executable}" "$@" ;;
 esac
 """
@@ -121,8 +122,8 @@ def test_setup_starts_afresh_after_a_failure_and_shows_the_end_of_the_log(checko
     (checkout / "pip-fails").touch()
     failed = set_up(checkout)
     assert failed.returncode == 1
-    assert "pip's last words" in failed.stderr
-    assert "hint: above is the end of .venv/setup.log" in failed.stderr
+    assert "pip's last line" in failed.stderr
+    assert "hint: see the end of .venv/setup.log above" in failed.stderr
     (checkout / "pip-fails").unlink()
     assert steps(set_up(checkout)) == "1234"
 
@@ -130,7 +131,7 @@ def test_setup_starts_afresh_after_a_failure_and_shows_the_end_of_the_log(checko
 def test_setup_names_a_python_that_does_not_fit(checkout: Path) -> None:
     result = set_up(checkout, python="/bin/false")
     assert result.returncode == 1
-    assert "needs a 64-bit Python 3.11, 3.12 or 3.13, found /bin/false: none" in result.stderr
+    assert "a 64-bit Python 3.11, 3.12 or 3.13 is required; found /bin/false: none" in result.stderr
     assert "hint: sudo apt install python3" in result.stderr
 
 
@@ -142,7 +143,7 @@ def test_tools_of_tests_need_root(checkout: Path) -> None:
         env={"PATH": f"{checkout.parent}:/usr/bin:/bin"}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1 and not (checkout / ".venv").exists()
-    assert "must be run as root" in done.stderr and "hint: sudo " in done.stderr
+    assert "must run as root" in done.stderr and "hint: sudo " in done.stderr
 
 
 def test_what_a_skipped_test_asks_for_is_installed() -> None:
@@ -159,16 +160,17 @@ def test_only_the_cpu_build_of_pytorch_is_installed() -> None:
     assert wanted.contains("2.13.0+cpu") and not wanted.contains("2.13.0")
 
 
-@pytest.mark.parametrize(("user", "steps"), [(0, "tools lint test"), (1000, "lint test")])
+@pytest.mark.parametrize(("user", "before_test"), [(0, {"tools", "lint"}), (1000, {"lint"})])
 def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
-    tmp_path: Path, user: int, steps: str
+    tmp_path: Path, user: int, before_test: set[str]
 ) -> None:
-    for folder in ("bin", "scripts", ".ci"):
+    for folder in ("bin", "scripts", ".ci", ".venv"):
         (tmp_path / folder).mkdir()
     shutil.copy(REPOSITORY / ".ci/run", tmp_path / ".ci/run")
     stand_ins = {
         "bin/id": f"echo {user}",
         "bin/apt-get": "exit 1",
+        "scripts/setup": "",
         "scripts/test-tools": "echo tools >>done",
         "scripts/lint": "echo lint >>done; exit 3",
         "scripts/test": "echo test >>done",
@@ -179,7 +181,8 @@ def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
     done = subprocess.run([tmp_path / ".ci/run"], env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "scripts/lint failed" in done.stderr
-    assert (tmp_path / "done").read_text().split() == steps.split()
+    *before, last = (tmp_path / "done").read_text().split()
+    assert set(before) == before_test and last == "test"  # tools and lint run at the same time
 
 
 def environment_after(checkout: Path, activation: str) -> dict[str, str]:
@@ -316,7 +319,7 @@ def test_a_failed_job_does_not_wait_for_a_host_that_is_gone(tmp_path: Path) -> N
     # as prterun does: an ssh of its own waits, and holds the stream open
     program = 'echo "MPI_ABORT was invoked on rank 0" >&2; sleep 1000 & echo $! >"$1"; wait'
     done = run_prterun(tmp_path, program)
-    assert done.returncode == 3 and b"not to be reached" in done.stderr
+    assert done.returncode == 3 and b"a host is unreachable" in done.stderr
     state = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
@@ -349,6 +352,19 @@ def run_quickly(folder: Path, beats: list[str], then: str = "sleep 60", *options
     assert done.returncode == 3, done.stderr
     assert b"edgeddl 0" not in done.stderr  # heartbeats are not shown
     return done.stderr.decode()
+
+
+def test_the_rank_that_died_first_is_named(tmp_path: Path) -> None:
+    """Open MPI aborts ranks that lose a connection, with exit code 14, and reports one of them."""
+    lost = "echo '*** An error occurred in Socket closed' >&2; exit 14"
+    said = run_quickly(tmp_path, ["1 3 pi-02 died 600", "2 3 pi-03 died 600"], lost)
+    assert said.splitlines()[-1].startswith("error: rank 1 on pi-02 was killed or crashed")
+
+
+def test_a_rank_that_ends_but_does_not_exit_is_named(tmp_path: Path) -> None:
+    process = "env OMPI_COMM_WORLD_RANK=1 sleep 60 & wait"
+    said = run_quickly(tmp_path, ["0 2 pi-01 ended 600", "1 2 pi-02 ended 600"], process)
+    assert "waiting for the end of rank 1 on pi-02 (did not exit)" in said
 
 
 def test_ranks_that_are_not_started_have_a_time_limit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables for eyes."""
+"""Tables of aligned text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ def test_numbers_with_or_without_sign_to_the_right_names_to_the_left() -> None:
         "pi-01    +9.5",
         "pi-002  120.0",
     ]
+
+
+def test_addresses_are_not_numbers() -> None:
+    table = render_table(("address", "cores"), [["10.0.0.1", "4"], ["192.168.1.101", "-"]])
+    assert table.splitlines()[2] == "10.0.0.1           4"
 
 
 def test_facts_are_aligned() -> None:

@@ -1,4 +1,4 @@
-"""What the dashboards show, one a file."""
+"""The contents of the dashboards, one module each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All boards at a glance: one row a board."""
+"""Overview of all boards, with one row per board."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ TOGETHER = Row(
     (
         number(
             "Nodes up",
-            "Boards whose exporter answers. A missing one has no power or no network, or hangs.",
+            "Boards whose exporter answers. A missing board has no power, no network, or hangs.",
             "none",
             Query('sum(max by (host) (up{job=~"node|machine", host=~"$node"}))', "nodes"),
             lowest=0,
         ),
         number(
             "Throughput",
-            "Training images per second of all boards together, over the last minute; evaluations"
-            " and checkpoints count as time.",
+            "Training images per second over all boards, in the last minute. Evaluations and"
+            " checkpoints are included in the time.",
             "suffix: img/s",
             Query('sum(run:edgeddl_samples:rate1m{run=~"$run"})', "images"),
             lowest=0,
         ),
         number(
             "Efficiency",
-            "Throughput over what the boards would do if none ever waited for another. Above 80 %"
-            " is good; Communication shows where the rest goes.",
+            "Throughput relative to boards that never wait for each other. Above 80 % is good. See"
+            " the Communication dashboard for the causes of a low value.",
             "percentunit",
             Query('avg(edgeddl_cluster_scaling_efficiency_ratio{run=~"$run"})', "efficiency"),
             lowest=0,
@@ -38,22 +38,22 @@ TOGETHER = Row(
         ),
         number(
             "Power",
-            "Of all boards together: measured where there is a meter, else estimated from load and"
-            " clock. On PCs of the processor only.",
+            "Total power of all boards: measured if a board has a meter, otherwise estimated from"
+            " load and clock. On PCs, of the processor only.",
             "watt",
             Query('sum(edgeddl_node_power_watts{host=~"$node"})', "power"),
             lowest=0,
         ),
         number(
             "Energy per image",
-            "Energy of the boards of a run over the images they have trained on, last minute.",
+            "Energy used by a run's boards per training image, in the last minute.",
             "joule",
             Query('run:edgeddl_joules_per_image:rate1m{run=~"$run"}', "{{run}}"),
             lowest=0,
         ),
         number(
             "Firing alerts",
-            "Number of alerts that fire now. The dashboard LINPACK and health lists them.",
+            "Number of firing alerts. The LINPACK and health dashboard lists them.",
             "none",
             Query('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),
             lowest=0,
@@ -61,8 +61,8 @@ TOGETHER = Row(
         ),
         graph(
             "Throughput by node",
-            "Training images per second of each board. All fall together when one holds up the"
-            " others; with --balance auto a slow one has fewer.",
+            "Training images per second of each board. If one board is slow, all slow down. With"
+            " --balance auto a slow board processes fewer images.",
             "suffix: img/s",
             Query('host:edgeddl_samples:rate1m{host=~"$node"}', "{{host}}"),
             width=24,
@@ -83,24 +83,24 @@ ONE_NODE = Row(
         ),
         number(
             "Temperature",
-            "Of the processor. A Raspberry Pi slows down from 80 °C on.",
+            "Temperature of the processor. A Raspberry Pi is throttled at 80 °C.",
             "celsius",
             Query('edgeddl_node_temperature_celsius{host=~"$node"}', "{{host}}"),
             colours=TEMPERATURE_COLOURS,
         ),
         number(
             "Clock frequency",
-            "At which the processor really runs. Below its maximum while training: too hot, too"
-            " little voltage, or another governor than performance.",
+            "Current clock of the processor. Below its maximum during training: the board is too"
+            " hot, the voltage is too low, or the governor is not performance.",
             "hertz",
             Query('edgeddl_node_clock_hertz{host=~"$node"}', "{{host}}"),
             lowest=0,
         ),
         number(
             "Throttled in this period",
-            "Whether the firmware has slowed the board down at any time in the period shown, if"
-            " only for a moment. LINPACK and health shows when and why. Only Raspberry Pis"
-            " report it.",
+            "Whether the firmware throttled the board at any time in the selected period, even"
+            " briefly. The LINPACK and health dashboard shows when and why. Reported only by"
+            " Raspberry Pis.",
             "none",
             Query(
                 'max by (host) (max_over_time(edgeddl_node_throttling{when="now", host=~"$node"}'
@@ -112,8 +112,8 @@ ONE_NODE = Row(
         ),
         number(
             "Memory in use",
-            "Part of the memory that programs cannot get any more. When it is full, the kernel ends"
-            " a rank, and so the run: take a smaller --batch-size.",
+            "Fraction of memory that is not available to programs. When memory is full, the kernel"
+            " kills a rank and the run ends: use a smaller --batch-size.",
             "percentunit",
             Query(
                 '1 - edgeddl_node_memory_available_bytes{host=~"$node"}'
@@ -126,7 +126,7 @@ ONE_NODE = Row(
         ),
         number(
             "Power",
-            "Of this board, and how it is known: ina219 and file are meters, rapl is the"
+            "Power of this board and its source: ina219 and file are meters, rapl is the"
             " processor's own counter, model is an estimate.",
             "watt",
             Query('edgeddl_node_power_watts{host=~"$node"}', "{{source}}"),
@@ -139,7 +139,7 @@ ONE_NODE = Row(
 CLUSTER = Dashboard(
     "cluster",
     "Cluster",
-    "All boards at a glance: throughput, temperature, clock, throttling, memory, power.",
+    "Overview of all boards: throughput, temperature, clock, throttling, memory, power.",
     (RUN, NODE),
     (TOGETHER, ONE_NODE),
 )

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, who waits for whom, and what the links carry."""
+"""Step time by phase, waiting times of ranks, and bandwidth of links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUCKETS = (
     "[$__rate_interval]))"
 )
 SENT = 'rate(edgeddl_sent_bytes_total{run=~"$run", host=~"$node"}[$__rate_interval])'
-# Without those that lead to no other machine.
+# without interfaces that do not lead to other machines
 WIRE = (
     "rate(node_network_transmit_bytes_total"
     '{host=~"$node", device!~"lo|veth.*|br-.*|docker.*"}[$__rate_interval])'
@@ -25,8 +25,9 @@ TIME = Row(
     (
         graph(
             "Step time by phase",
-            "Fractions of a step, mean of all ranks. allreduce_wait is the cost of communication:"
-            " the rest of it overlaps with backward. data should be near zero.",
+            "Fraction of the step time by phase, mean over all ranks. allreduce_wait is the exposed"
+            " communication time; the rest overlaps with the backward pass. data should be near"
+            " zero.",
             "percentunit",
             Query(
                 f"sum by (phase) ({PHASE_TIME}) / ignoring (phase) group_left () sum({STEP_TIME})",
@@ -38,7 +39,7 @@ TIME = Row(
         ),
         graph(
             "All-reduce wait per rank",
-            "Fraction of a step that each rank waits for sums of gradients. The rank that waits"
+            "Fraction of the step time that each rank waits for the all-reduce. The rank that waits"
             " least is the bottleneck.",
             "percentunit",
             Query(
@@ -50,8 +51,8 @@ TIME = Row(
         ),
         graph(
             "Straggler wait per rank",
-            "Fraction of the time in which a rank was done and a slower one was not. A faster"
-            " network does not help: look at the slow board, or train with --balance auto.",
+            "Fraction of the time that a rank waits for a slower rank. A faster network does not"
+            " help: check the slow board, or train with --balance auto.",
             "percentunit",
             Query(
                 "sum by (run, rank, host) (rate("
@@ -63,7 +64,7 @@ TIME = Row(
         ),
         graph(
             "Compute time per step and rank",
-            "Without waiting. The highest line is the slowest board, which sets the pace.",
+            "Step time without waiting. The highest line is the slowest board.",
             "s",
             Query('edgeddl_cluster_rank_busy_seconds{run=~"$run"}', "rank {{rank}} {{host}}"),
             width=12,
@@ -71,11 +72,10 @@ TIME = Row(
         ),
         graph(
             "All-reduce time per bucket",
-            "Time to sum one bucket of gradients over all ranks: half of them are faster than the"
-            " first line, 19 of 20 than the second.",
+            "Time to all-reduce one gradient bucket: median and 95th percentile.",
             "s",
             Query(f"histogram_quantile(0.5, {BUCKETS})", "{{run}} median"),
-            Query(f"histogram_quantile(0.95, {BUCKETS})", "{{run}} slow"),
+            Query(f"histogram_quantile(0.95, {BUCKETS})", "{{run}} p95"),
             width=12,
             lowest=0,
         ),
@@ -83,13 +83,13 @@ TIME = Row(
 )
 
 BYTES = Row(
-    "Bytes",
+    "Bandwidth",
     (
         graph(
             "Bandwidth against line rate",
-            "Bytes that each board sends for gradients, all that its network cards send, and what"
-            " they could. Ranks on one host talk through its memory: their bytes are not on the"
-            " wire.",
+            "Bytes per second that each board sends for gradients, that its network interfaces"
+            " send in total, and their line rate. Ranks on the same host use shared memory: their"
+            " bytes are not on the wire.",
             "Bps",
             Query(f"sum by (host) ({SENT})", "{{host}} gradients"),
             Query(f"sum by (host) ({WIRE})", "{{host}} on the wire"),
@@ -102,7 +102,7 @@ BYTES = Row(
         ),
         number(
             "Bytes sent per step",
-            "Bytes that a rank sends for gradients in one step.",
+            "Bytes that a rank sends for gradients per step.",
             "bytes",
             Query(
                 f"sum by (run) ({SENT}) / sum by (run)"
@@ -113,8 +113,8 @@ BYTES = Row(
         ),
         number(
             "Compression ratio",
-            "How many times smaller gradients travel than they are: 1 without, 2 with --compression"
-            " fp16.",
+            "Size of the gradients divided by the size that is sent: 1 without compression, 2 with"
+            " --compression fp16.",
             "suffix: x",
             Query('max by (run) (edgeddl_compression_ratio{run=~"$run"})', "{{run}}"),
             lowest=0,
@@ -125,7 +125,7 @@ BYTES = Row(
 COMMUNICATION = Dashboard(
     "communication",
     "Communication",
-    "Where the time of a step goes, who waits for whom, and what the links carry.",
+    "Step time by phase, waiting times of ranks, and bandwidth of links.",
     (RUN, NODE),
     (TIME, BYTES),
 )

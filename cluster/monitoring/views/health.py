@@ -1,4 +1,4 @@
-"""Whether the boards are well: alerts, LINPACK, throttling, temperature, links, disks."""
+"""Health of the boards: alerts, LINPACK, throttling, temperature, links, disks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster.monitoring.panels import (
 )
 from cluster.monitoring.views.cluster import TEMPERATURE_COLOURS, YES_IS_BAD
 
-# Of a Raspberry Pi 4's peak of 24 GFLOPS: 14 and more is healthy, under 8 is sick.
+# A Raspberry Pi 4 has a peak of 24 GFLOPS; 14 or more is healthy, below 8 it is faulty.
 PEAK_COLOURS = ((None, "red"), (0.33, "yellow"), (0.58, "green"))
 
 NOW = Row(
@@ -23,13 +23,13 @@ NOW = Row(
     (
         table(
             "Firing alerts",
-            "What is wrong; docs/monitoring.md says what to do about each. Empty is good.",
+            "All firing alerts. The monitoring documentation describes what to do about each.",
             Query('ALERTS{alertstate="firing"}'),
             "alertname", "host", "run", "rank", "reason", "severity",
         ),
         table(
             "Nodes",
-            "The boards, their processors and edgeddl's version. All versions should be the same.",
+            "Boards with processor and edgeddl version. All boards should have the same version.",
             Query('edgeddl_node_info{host=~"$node"}'),
             "host", "cpu", "version",
         ),
@@ -41,16 +41,16 @@ LINPACK = Row(
     (
         bars(
             "LINPACK speed",
-            "Speed of the last `python -m edgeddl linpack`. Equal boards should be equally fast; a"
-            " Raspberry Pi 4 does 14 to 16.5 GFLOPS.",
+            "Result of the last `python -m edgeddl linpack`. Identical boards should be equally"
+            " fast. A Raspberry Pi 4 reaches 14 to 16.5 GFLOPS.",
             "flops",
             Query('edgeddl_node_linpack_flops_per_second{host=~"$node"}', "{{host}} {{engine}}"),
             lowest=0,
         ),
         bars(
             "Fraction of peak",
-            "LINPACK's speed over what the processor could do at best. Under a third: a wrong BLAS,"
-            " or throttling.",
+            "LINPACK speed relative to the processor's peak. Below a third, the BLAS library is"
+            " wrong or the board is throttled.",
             "percentunit",
             Query('edgeddl_node_linpack_peak_ratio{host=~"$node"}', "{{host}} {{engine}}"),
             lowest=0,
@@ -59,15 +59,15 @@ LINPACK = Row(
         ),
         table(
             "LINPACK verdict",
-            "What the last LINPACK run says of each board.",
+            "Verdict of the last LINPACK run on each board.",
             Query('edgeddl_node_linpack_verdict_info{host=~"$node"}'),
             "host", "engine", "verdict",
             width=8,
         ),
         number(
             "LINPACK result",
-            "Whether the last LINPACK result passed its check. If not, memory or processor make"
-            " errors: do not train on this board.",
+            "Whether the last LINPACK result was correct. If not, memory or processor are faulty:"
+            " do not train on this board.",
             "none",
             Query('edgeddl_node_linpack_passed{host=~"$node"}', "{{host}}"),
             width=12,
@@ -75,7 +75,7 @@ LINPACK = Row(
         ),
         number(
             "Time since last LINPACK run",
-            "Time since LINPACK was run.",
+            "Time since the last LINPACK run on each board.",
             "s",
             Query('time() - edgeddl_node_linpack_timestamp_seconds{host=~"$node"}', "{{host}}"),
             width=12,
@@ -89,8 +89,8 @@ HARDWARE = Row(
     (
         states(
             "Throttled now, by reason",
-            "Red while the firmware slows a board down. under_voltage: the power supply or its"
-            " cable is too weak. The other reasons: the board is too hot.",
+            "Red while the firmware throttles a board. under_voltage: the power supply or its cable"
+            " is too weak. Other reasons: the board is too hot.",
             Query(
                 'max_over_time(edgeddl_node_throttling{when="now", host=~"$node"}'
                 "[$__rate_interval])",
@@ -100,7 +100,7 @@ HARDWARE = Row(
         ),
         states(
             "Throttled since boot, by reason",
-            "Red if it has happened at least once since the board booted.",
+            "Red if the board was throttled at least once since it booted.",
             Query(
                 'edgeddl_node_throttling{when="since_boot", host=~"$node"}', "{{host}} {{reason}}"
             ),
@@ -108,22 +108,22 @@ HARDWARE = Row(
         ),
         graph(
             "Temperature",
-            "Of the processors. A Raspberry Pi slows down from 80 °C on.",
+            "Temperature of the processors. A Raspberry Pi is throttled at 80 °C.",
             "celsius",
             Query('edgeddl_node_temperature_celsius{host=~"$node"}', "{{host}}"),
             colours=TEMPERATURE_COLOURS,
         ),
         graph(
             "Clock frequency",
-            "At which processors run, and the highest they may.",
+            "Current and maximum clock of the processors.",
             "hertz",
             Query('edgeddl_node_clock_hertz{host=~"$node"}', "{{host}}"),
-            Query('edgeddl_node_clock_max_hertz{host=~"$node"}', "{{host}} highest"),
+            Query('edgeddl_node_clock_max_hertz{host=~"$node"}', "{{host}} maximum"),
             lowest=0,
         ),
         graph(
             "CPU utilisation",
-            "Part of all cores' time that was not idle. Near 1 while training.",
+            "Fraction of the time of all cores that was not idle. Near 100 % during training.",
             "percentunit",
             Query('edgeddl_node_cpu_utilization_ratio{host=~"$node"}', "{{host}}"),
             lowest=0,
@@ -131,8 +131,8 @@ HARDWARE = Row(
         ),
         bars(
             "Link speed",
-            "Line rate of each wired network card, in bytes. 125 MB/s is gigabit; 12.5 MB/s where"
-            " gigabit is expected is a bad cable or switch.",
+            "Line rate of each wired network interface. Gigabit Ethernet is 125 MB/s. If it shows"
+            " 12.5 MB/s, check the cable and the switch.",
             "Bps",
             Query('edgeddl_node_link_bytes_per_second{host=~"$node"}', "{{host}} {{device}}"),
             lowest=0,
@@ -140,7 +140,7 @@ HARDWARE = Row(
         ),
         graph(
             "Free disk space",
-            "Part of each file system that is free. Checkpoints fail when it is full.",
+            "Free fraction of each file system. Checkpoints fail when it is full.",
             "percentunit",
             Query(
                 'node_filesystem_avail_bytes{host=~"$node", fstype!~"tmpfs|ramfs|squashfs|iso9660"}'
@@ -153,7 +153,7 @@ HARDWARE = Row(
         ),
         graph(
             "Power",
-            "Mean over the last minute, from each board's energy counter.",
+            "Mean power over the last minute, from each board's energy counter.",
             "watt",
             Query('host:edgeddl_node_energy_joules:rate1m{host=~"$node"}', "{{host}}"),
             lowest=0,
@@ -164,7 +164,7 @@ HARDWARE = Row(
 HEALTH = Dashboard(
     "health",
     "LINPACK and health",
-    "Whether the boards are well: alerts, LINPACK, throttling, temperature, links, disks.",
+    "Health of the boards: alerts, LINPACK, throttling, temperature, links, disks.",
     (NODE,),
     (NOW, LINPACK, HARDWARE),
 )

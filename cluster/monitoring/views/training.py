@@ -1,4 +1,4 @@
-"""How a run goes; several runs side by side."""
+"""Progress of one or several runs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ NOW = Row(
         ),
         number(
             "Time remaining",
-            "What the remaining steps will take at the pace so far, evaluations included.",
+            "Estimate for the remaining steps and evaluations, at the current pace.",
             "s",
             Query('max by (run) (edgeddl_remaining_seconds{run=~"$run"})', "{{run}}"),
             lowest=0,
         ),
         number(
             "Loss",
-            "Of the last step: how wrong the network is. It jumps from step to step; what counts is"
-            " that it falls over many.",
+            "Training loss of the last step. It varies between steps and should fall over many"
+            " steps.",
             "none",
             Query('max by (run) (edgeddl_loss{run=~"$run"})', "{{run}}"),
             lowest=0,
         ),
         number(
             "Accuracy",
-            "Fraction of the test images that the network classifies correctly, in the last"
-            " evaluation. By chance it would be 10 %.",
+            "Fraction of test images classified correctly in the last evaluation. Random guesses"
+            " among ten classes reach 10 %.",
             "percentunit",
             Query('max by (run) (edgeddl_accuracy_ratio{run=~"$run"})', "{{run}}"),
             lowest=0,
@@ -41,14 +41,14 @@ NOW = Row(
         ),
         number(
             "Throughput",
-            "Images per second of all ranks over the last steps, without evaluations.",
+            "Images per second over all ranks in the last steps, without evaluations.",
             "suffix: img/s",
             Query('edgeddl_cluster_images_per_second{run=~"$run"}', "{{run}}"),
             lowest=0,
         ),
         number(
             "Time since last checkpoint",
-            "How much training would be lost if the power failed now.",
+            "Training time that would be lost if the run were killed now.",
             "s",
             Query('edgeddl_checkpoint_age_seconds{run=~"$run"}', "{{run}}"),
             lowest=0,
@@ -61,8 +61,8 @@ COURSE = Row(
     (
         graph(
             "Loss",
-            "On the training images at each step, and on the test images after each epoch. If the"
-            " second rises while the first falls, the network overfits.",
+            "Training loss of each step, and test loss after each epoch. If the test loss rises"
+            " while the training loss falls, the network overfits.",
             "none",
             Query('max by (run) (edgeddl_loss{run=~"$run"})', "{{run}} training"),
             Query('max by (run) (edgeddl_test_loss{run=~"$run"})', "{{run}} test"),
@@ -70,7 +70,7 @@ COURSE = Row(
         ),
         graph(
             "Accuracy",
-            "Fraction of the test images classified correctly, after each evaluation.",
+            "Fraction of test images classified correctly in each evaluation.",
             "percentunit",
             Query('max by (run) (edgeddl_accuracy_ratio{run=~"$run"})', "{{run}}"),
             lowest=0,
@@ -78,15 +78,15 @@ COURSE = Row(
         ),
         graph(
             "Learning rate",
-            "How far each step goes: it rises while warming up and falls by --schedule.",
+            "Learning rate of each step: rises during warm-up, then follows --schedule.",
             "none",
             Query('max by (run) (edgeddl_learning_rate{run=~"$run"})', "{{run}}"),
             lowest=0,
         ),
         graph(
             "Throughput",
-            "Images per second of each rank and of all together. Equal steps for all: one slow rank"
-            " pulls down every line.",
+            "Images per second of each rank and of all ranks together. Ranks step together, so one"
+            " slow rank slows all of them.",
             "suffix: img/s",
             Query('edgeddl_cluster_images_per_second{run=~"$run"}', "{{run}} all"),
             Query('edgeddl_images_per_second{run=~"$run"}', "rank {{rank}} {{host}}"),
@@ -94,8 +94,8 @@ COURSE = Row(
         ),
         graph(
             "Efficiency",
-            "Throughput over what the ranks would do if none ever waited for another: of the last"
-            " steps, and its mean over five minutes.",
+            "Throughput relative to ranks that never wait for each other: in the last steps, and"
+            " mean over five minutes.",
             "percentunit",
             Query('edgeddl_cluster_scaling_efficiency_ratio{run=~"$run"}', "{{run}} now"),
             Query('run:edgeddl_scaling_efficiency:avg5m{run=~"$run"}', "{{run}} mean"),
@@ -105,14 +105,14 @@ COURSE = Row(
         ),
         graph(
             "Time remaining",
-            "A straight line down to zero when all goes well; it rises when the run slows down.",
+            "Estimated time to the end of the run. It rises if the run slows down.",
             "s",
             Query('max by (run) (edgeddl_remaining_seconds{run=~"$run"})', "{{run}}"),
             lowest=0,
         ),
         graph(
             "Step time",
-            "Mean and slowest steps (19 of 20 are faster), over all ranks.",
+            "Mean and 95th percentile of the step time, over all ranks.",
             "s",
             Query(
                 'sum by (run) (rate(edgeddl_step_seconds_sum{run=~"$run"}[$__rate_interval]))'
@@ -122,20 +122,20 @@ COURSE = Row(
             Query(
                 "histogram_quantile(0.95, sum by (run, le)"
                 ' (rate(edgeddl_step_seconds_bucket{run=~"$run"}[$__rate_interval])))',
-                "{{run}} slow",
+                "{{run}} p95",
             ),
             lowest=0,
         ),
         graph(
             "Memory per rank",
-            "Resident memory of each rank. If it keeps rising, the run will run out of memory.",
+            "Resident memory of each rank. If it keeps rising, the run runs out of memory.",
             "bytes",
             Query('edgeddl_resident_memory_bytes{run=~"$run"}', "rank {{rank}} {{host}}"),
             lowest=0,
         ),
         graph(
             "Images per step and rank",
-            "Each rank's part of the global batch; --balance auto gives a slow board less.",
+            "Each rank's share of the global batch. --balance auto gives slow boards fewer images.",
             "none",
             Query('edgeddl_batch_images{run=~"$run"}', "rank {{rank}} {{host}}"),
             lowest=0,
@@ -146,7 +146,7 @@ COURSE = Row(
 TRAINING = Dashboard(
     "training",
     "Training",
-    "How a run goes: loss, accuracy, learning rate, throughput, efficiency, time left.",
+    "Progress of runs: loss, accuracy, learning rate, throughput, efficiency, time remaining.",
     (RUN,),
     (NOW, COURSE),
 )

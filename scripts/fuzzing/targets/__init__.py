@@ -1,7 +1,7 @@
-"""Everything that reads input from outside, by name.
+"""The fuzzing targets: all code that reads external input, by name.
 
-A target's `make` returns the input of a case, which follows from the random numbers alone. `check`
-feeds it to the code: it may return, or raise an error that is meant for users.
+A target's `make` generates the input of a case from random numbers only. `check` passes it to the
+code, which may return or raise an error that is meant for users.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cluster.errors import ClusterError
 from edgeddl.errors import EdgeddlError
 
 TARGET_NAMES = ("checkpoint", "config", "inventory", "pickle", "cifar10", "hpcc", "events", "http")
-# What a user is told without a traceback.
+# errors that are reported to the user without a traceback
 USER_ERRORS = (EdgeddlError, ClusterError)
 
 
 class Target(Protocol):
-    """Made once for many cases, with a folder for its files."""
+    """A target; created once for many cases, with a folder for its files."""
 
     def make(self, random: Random) -> bytes: ...
 
@@ -29,7 +29,7 @@ class Target(Protocol):
 
 
 def make_target(name: str, folder: Path) -> Target:
-    """The target of this name, or `package.module:callable` for tests of the fuzzer itself."""
+    """Return the target of this name, or `package.module:callable` (tests of the fuzzer)."""
     module, _, attribute = name.partition(":") if ":" in name else (f"{__name__}.{name}", "", "")
     factory: Callable[[Path], Target] = getattr(import_module(module), attribute or "make_target")
     return factory(folder)

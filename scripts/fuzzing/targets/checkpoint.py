@@ -1,4 +1,4 @@
-"""Checkpoints: a damaged one is refused, or holds exactly what was written."""
+"""Checkpoints: a corrupted one is rejected, or has exactly the original contents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from edgeddl.training.checkpoint_file import Checkpoint, read_checkpoint, write_checkpoint
 from fuzzing.mutation import mutate
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray] = {
     "parameters": np.linspace(-1, 1, 40, dtype=np.float32).reshape(5, 8),
     "mean": np.arange(6, dtype=np.float64),
     "step": np.array(3, dtype=np.int64),
@@ -34,7 +34,7 @@ class _Checkpoint:
     def check(self, data: bytes) -> None:
         self._path.write_bytes(data)
         found = read_checkpoint(self._path)
-        assert found.meta == META and found.arrays.keys() == ARRAYS.keys(), "altered, but accepted"
+        assert found.meta == META and found.arrays.keys() == ARRAYS.keys(), "accepted with changes"
         for name, array in ARRAYS.items():
             np.testing.assert_array_equal(found.arrays[name], array)
 

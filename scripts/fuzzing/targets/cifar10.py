@@ -1,4 +1,4 @@
-"""CIFAR-10 archives and folders with altered bytes."""
+"""CIFAR-10 archives and folders with changed bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Cifar10:
             return kind + mutate(random, pickle.dumps(BATCH, random.randrange(6)), TOKENS)
         if kind == b"tgz":
             return kind + mutate(random, self._packed, TOKENS)
-        # Mostly the headers, whose checksum is mended: else nearly all would end there.
+        # Mostly headers, with a corrected checksum: otherwise nearly all cases would fail there.
         header = bytearray(mutate(random, self._tar[:HEADER_BYTES], TOKENS)[:HEADER_BYTES])
         header.extend(bytes(HEADER_BYTES - len(header)))
         header[148:156] = b" " * 8

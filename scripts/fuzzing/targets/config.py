@@ -36,7 +36,7 @@ class _Config:
         self._path = folder / "run.toml"
 
     def make(self, random: Random) -> bytes:
-        """A file, or after a NUL an option and its value."""
+        """Generate a file or, after a NUL, an option with its value."""
         if random.random() < 0.8:
             return mutate(random, SAMPLE, TOKENS)
         option = random.choice(fields(TrainConfig))

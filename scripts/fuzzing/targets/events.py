@@ -1,4 +1,4 @@
-"""events.jsonl of a run: read, and reported as a table and as JSON."""
+"""events.jsonl of a run: read it, and report it as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from random import Random
 
-from edgeddl.report.command import describe_runs, finite, render_results
+from edgeddl.report.cli import describe_runs, finite, render_results
 from edgeddl.report.run import read_runs
 from fuzzing.mutation import mutate
 

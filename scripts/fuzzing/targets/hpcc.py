@@ -1,4 +1,4 @@
-"""Output of hpcc: what is accepted has figures that can be computed with."""
+"""Output of hpcc: accepted output has usable numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuzzing.mutation import NUMBERS, mutate
 
 RECORDED = Path(__file__).parents[3] / "tests/fixtures/hpcc/two_ranks.txt"
 PLAN = HpccPlan(2000, 80, 1, 2)
-# Of the 500 lines of a run, those that are read.
+# the lines that are parsed, out of the 500 of a run
 READ = ("Begin of", "End of", "||Ax-b||", "HPL_", "PingPong", "SingleSTREAM_")
 TOKENS = (*NUMBERS, b"=", b"\n", b"PASSED", b"FAILED", b"HPL_time=", b"e", b"-", b"\xff", b"1e306")
 
@@ -32,7 +32,7 @@ class _Hpcc:
         json.dumps(asdict(result), allow_nan=False)
         assert result.link is not None
         figures = (result.seconds, result.gflops, *asdict(result.link).values())
-        assert all(0 < figure <= LARGEST for figure in figures), "a figure that overflows"
+        assert all(0 < figure <= LARGEST for figure in figures), "a number that overflows"
         assert result.residual >= 0
 
 

@@ -1,4 +1,4 @@
-"""Requests to the metrics server: each is answered or cut, and the server lives on."""
+"""Requests to the metrics server: each is answered or closed, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ class _Http:
     def __init__(self, folder: Path) -> None:
         listener = listen("127.0.0.1", 0, option="--port", who="the fuzzer")
         self._server = MetricsServer(listener, {"/": lambda: Answer(b"hello")})
-        self._errors: list[str] = []  # asyncio logs what a handler raises, and goes on
-        handler = logging.Handler()
-        handler.emit = lambda record: self._errors.append(str(record.exc_info or record.msg))
-        logging.getLogger("asyncio").addHandler(handler)
+        self._errors: list[str] = []  # asyncio logs an exception in a handler and continues
+        logging.getLogger("asyncio").addFilter(self._note_error)
+
+    def _note_error(self, record: logging.LogRecord) -> bool:
+        self._errors.append(str(record.exc_info or record.msg))
+        return False
 
     def make(self, random: Random) -> bytes:
         return mutate(random, random.choice(SAMPLES), TOKENS)
@@ -48,7 +50,7 @@ class _Http:
     def _send(self, request: bytes) -> bytes:
         address = (self._server.address, self._server.port)
         with socket.create_connection(address, timeout=30) as client:
-            with contextlib.suppress(OSError):  # refused before all of it was sent
+            with contextlib.suppress(OSError):  # rejected before all of it was sent
                 client.sendall(request)
                 client.shutdown(socket.SHUT_WR)
             with contextlib.suppress(ConnectionResetError):

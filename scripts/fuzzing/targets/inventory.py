@@ -1,4 +1,4 @@
-"""The inventory of boards: checked, and printed as a table and as JSON."""
+"""The inventory of boards: check it, and print it as a table and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pickles: of real data sets, damaged, and programs of random opcodes."""
+"""Pickles: corrupted data sets, and programs of random opcodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuzzing.mutation import mutate
 
 CONTENTS = {"labels": [6, 9], "data": np.arange(12, dtype=np.uint8).reshape(2, 6), b"x": (1, 2.5)}
 SAMPLES = [pickle.dumps(CONTENTS, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
-# Whole operations, so that most programs run for a while.
+# complete operations, so that most programs run for a while
 OPERATIONS = (
     *(b"(", b"}", b"]", b")", b"N", b"K\x05", b"\x88", b"I7\n", b"L99L\n"),
     *(b"\x85", b"\x86", b"\x87", b"t", b"l", b"d", b"s", b"u", b"a", b"e", b"R", b"b", b"\x93"),
@@ -26,9 +26,9 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-# Each makes of a value one that contains it, once or several times.
+# each wraps a value in a new one, once or several times
 WRAPPERS = (b"\x85", b"q\x02h\x02\x86", b"q\x03h\x03h\x03\x87", b"(l", b"q\x04(h\x04t")
-# Where such a value may stand: before and after it.
+# the opcodes before and after such a value
 TEXT, NUMBER = b"X\x01\x00\x00\x00x", b"K\x01"
 CONTEXTS = (
     (b"}", NUMBER + b"s"),

@@ -102,7 +102,7 @@ def test_the_others_go_on_when_one_fails(tmp_path: Path, behaviour: str, said: s
     assert [one.run.case.system for one in results] == ["edgeddl", "edgeddl"]
     (failure,) = results.failures
     assert failure.run.case.system == "torch"
-    assert failure.last_words == said
+    assert failure.output == said
 
 
 def test_an_interrupted_benchmark_is_resumed(tmp_path: Path) -> None:

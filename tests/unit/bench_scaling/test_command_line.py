@@ -32,7 +32,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_results_that_are_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "results.json").write_text("{")
     said = refused(capsys, "--output", str(tmp_path), "--resume", "--systems", "edgeddl")
-    assert "results.json is not of this benchmark, or damaged" in said
+    assert "results.json was not written by this benchmark, or is damaged" in said
 
 
 def test_nothing_but_what_is_not_installed(

@@ -15,7 +15,7 @@ def test_a_job_that_does_not_end_is_ended() -> None:
     done = run_job(["sh", "-c", "echo waiting; sleep 60"], timeout_seconds=0.5)
     assert done.returncode != 0
     assert done.stdout.split("\n")[0] == "waiting"
-    assert done.stdout.endswith("not ended after 0.5 s")
+    assert done.stdout.endswith("timed out after 0.5 s")
 
 
 def test_an_interrupted_up_may_take_back_what_it_has_made(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_links_from_the_linpack_stage(tmp_path: Path) -> None:
 def test_a_linpack_result_without_links(content: str, tmp_path: Path) -> None:
     figures = tmp_path / "linpack.json"
     figures.write_text(content)
-    with pytest.raises(ValueError, match="no figures of links"):
+    with pytest.raises(ValueError, match="no link measurements"):
         read_linpack_link(figures)
 
 

@@ -57,7 +57,7 @@ def test_only_edgeddl_is_predicted_and_beside_what_was_measured() -> None:
     predictors = make_predictors(rows, LinkModel(0.0, 100e6), lambda case: [10**7])
     assert list(predictors) == [case(4).series]
     text = render_report(rows, predictors)
-    compared = text.partition("The model beside")[2].partition("Predicted")[0]
+    compared = text.partition("Model and measurement")[2].partition("Predicted")[0]
     assert "3.10 s" in compared
     assert "+0%" in compared
     assert "torch" not in compared

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench_scaling.plan import Steps
-from bench_scaling.systems import BadReport, Edgeddl, Figures, Rival
+from bench_scaling.systems import BadReport, Baseline, Edgeddl, Figures
 
 from tests.unit.bench_scaling.support import case
 
@@ -25,10 +25,10 @@ def test_no_step_of_edgeddl_has_fewer_images_than_the_others(tmp_path: Path) -> 
 def test_ranks_that_part_are_no_data_parallel_training(tmp_path: Path) -> None:
     rank = {"step_seconds": [1.0], "wait_seconds": [0.5], "gradient_bytes": 8}
     report = tmp_path / "report.json"
-    rival = Rival(Path("python"), "module", threads=1)
+    baseline = Baseline(Path("python"), "module", threads=1)
     same = [rank | {"parameters_checksum": 1}] * 2
     report.write_text(json.dumps({"ranks": same}))
-    assert rival.read(report) == Figures(1.0, 0.5, 8, ranks=same)
+    assert baseline.read(report) == Figures(1.0, 0.5, 8, ranks=same)
     report.write_text(json.dumps({"ranks": [same[0], rank | {"parameters_checksum": 2}]}))
     with pytest.raises(BadReport, match="different parameters"):
-        rival.read(report)
+        baseline.read(report)

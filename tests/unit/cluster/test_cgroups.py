@@ -50,7 +50,7 @@ def test_version_1_is_found_with_the_trees_that_only_keep_account(tmp_path: Path
 
 
 def test_without_cgroups_there_are_no_limits(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="no cgroups for cpu and memory"):
+    with pytest.raises(ClusterError, match="no mounted cgroups"):
         find_hierarchy(mounts(tmp_path, ["cgroup /g/cpu cgroup rw,cpu 0 0"]))
 
 

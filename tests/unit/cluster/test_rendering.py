@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.emulate import host_settings, inventory, openmpi, ssh, way_out
+from cluster.emulate import host_settings, inventory, nat, openmpi, ssh
 from cluster.emulate.spec import ClusterSpec, plan_cluster
 from cluster.errors import ClusterError
 from cluster.inventory_file import read_inventory, render_inventory
@@ -80,7 +80,7 @@ def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_
         ("lab-02", 1, 1024),
     ]
     assert (read.head.name, read.variables["edgeddl_work"]) == ("lab-01", "/w")
-    with pytest.raises(ClusterError, match="not this cluster's"):
+    with pytest.raises(ClusterError, match="does not belong to cluster 'la'"):
         inventory.check(path, "la")
     inventory.remove(path, "la")
     assert path.exists()
@@ -119,7 +119,7 @@ def test_open_mpis_own_settings_stay(spec: ClusterSpec, tmp_path: Path) -> None:
 
 
 def test_only_the_clusters_packets_to_elsewhere_are_forwarded(spec: ClusterSpec) -> None:
-    text = way_out.render_table(spec)
+    text = nat.render_table(spec)
     assert text.startswith("table ip edgeddl_lab {")
     assert "ip saddr 10.1.2.0/24 ip daddr != 10.1.2.0/24 masquerade" in text
 

@@ -58,8 +58,8 @@ def test_a_spec_survives_being_written() -> None:
     ("settings", "words"),
     [
         ({"count": 0}, "--nodes 0: expected at least one"),
-        ({"count": 254}, "has room for 253"),
-        ({"network": "10.0.0.0/31"}, "has room for 0"),
+        ({"count": 254}, "has addresses for 253 nodes"),
+        ({"network": "10.0.0.0/31"}, "has addresses for 0 nodes"),
         ({"network": "10.0.0.1/24"}, "host bits"),
         ({"network": "8.8.8.0/24"}, "not private"),
         ({"network": "127.0.0.0/24"}, "not private"),

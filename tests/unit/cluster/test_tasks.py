@@ -18,8 +18,8 @@ from cluster.inventory_file import read_inventory
 from cluster.tasks import linpack, status
 from cluster.tasks.board import Board, BoardError
 from cluster.tasks.boards import VARIABLE, find_inventory
-from cluster.tasks.command import shell_line
-from cluster.tasks.runs import copy_folder
+from cluster.tasks.fetch import copy_folder
+from cluster.tasks.run_command import shell_line
 from cluster.tasks.ssh_settings import parse_settings, ssh_command
 from cluster.tasks.training import mpirun_line, named_run
 from tests.support import REPOSITORY
@@ -45,12 +45,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_only_inventory_is_taken(folder: Path) -> None:
-    with pytest.raises(ClusterError, match=r"copy boards\.example\.yml"):
+    with pytest.raises(ClusterError, match=r"copy boards\.example\.yml to boards\.yml"):
         find_inventory(None, folder)
     (folder / "boards.yml").write_text(INVENTORY)
     assert find_inventory(None, folder).path == folder / "boards.yml"
     (folder / "other.yml").write_text(INVENTORY)
-    with pytest.raises(ClusterError, match=r"which cluster\? .* boards.yml, other.yml"):
+    with pytest.raises(ClusterError, match=r"several inventories in .*: boards.yml, other.yml"):
         find_inventory(None, folder)
 
 
@@ -173,6 +173,6 @@ def test_a_head_cannot_write_outside_of_the_runs_folder(name: str, tmp_path: Pat
     head: Any = SimpleNamespace(
         name="pi-01", connect=lambda: SimpleNamespace(sftp=lambda: sftp), work="/work"
     )
-    with pytest.raises(BoardError, match="is no name of a file"):
+    with pytest.raises(BoardError, match="is not a file name"):
         copy_folder(head, "/work/runs/a", tmp_path / "a")
     assert not list(tmp_path.iterdir())

@@ -86,7 +86,7 @@ def test_a_newcomer_is_told_what_a_panel_shows(where: str, panel: dict[str, Any]
 
 
 def test_the_guide_explains_every_panel() -> None:
-    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    page = (REPOSITORY / "docs/reference/dashboards.md").read_text()
     titles = {panel["title"] for _, panel in read_panels() if panel["type"] != "row"}
     assert [title for title in sorted(titles) if f"*{title}*" not in page] == []
 
@@ -204,7 +204,7 @@ def test_the_data_source_is_the_one_panels_ask() -> None:
 
 
 def test_every_alert_says_what_is_wrong_and_is_in_the_guide() -> None:
-    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    page = (REPOSITORY / "docs/reference/dashboards.md").read_text()
     groups = yaml.safe_load(RULES.read_text())["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     assert len(alerts) == 8

@@ -131,7 +131,7 @@ def test_it_does_not_move_while_it_runs(
 ) -> None:
     assert command.up() == 0
     assert command.up("--prometheus-port", str(command.port + 1)) == 2
-    assert "it is up already" in capsys.readouterr().err
+    assert "already up at another address" in capsys.readouterr().err
 
 
 @needs_prometheus
