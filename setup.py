@@ -1,47 +1,34 @@
-"""Builds the native kernels: one C source, a shared library for each kind of processor.
+"""Builds the native kernels: one C source, a shared library for each build (kernel_builds.py).
 
-It also installs edgeddl.pth, by which `import chainer` works (edgeddl/chainer_import.py).
-Everything else about the package stands in setup.cfg. The libraries are no Python modules: ctypes
-loads the one that fits the processor (edgeddl/kernels/native/library.py). Without a compiler the
-package is complete but slow: the kernels are then NumPy's.
+It also installs edgeddl.pth, which makes `import chainer` work (edgeddl/chainer_import.py). All
+other settings of the package are in setup.cfg. The libraries are not Python modules: ctypes loads
+the one that fits the processor (edgeddl/kernels/library.py). Without a compiler the package is
+complete but slow: it then uses the kernels in NumPy.
 """
 
 import os
 import platform
+import runpy
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # isort: split
-# Setuptools brings distutils with it, which Python has no longer.
+# Setuptools provides distutils, which Python no longer has.
 from distutils.command.install_data import install_data
 
 CSRC = Path("edgeddl/kernels/csrc")
-FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"]
-# no trapping, no errno: comparisons and square roots may become vector instructions
-FLAGS += ["-fno-math-errno", "-fno-trapping-math"]
-BUILDS = {
-    "x86_64": {
-        "generic": [],
-        "avx2": ["-mavx2", "-mfma", "-mtune=haswell"],
-        "avx512": [
-            *("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"),
-            *("-mtune=skylake-avx512", "-mprefer-vector-width=512"),
-        ],
-    },
-    "aarch64": {
-        "generic": [],
-        "cortex_a72": ["-mcpu=cortex-a72", "-DEDGEDDL_CORTEX_A72"],
-    },
-}
-# compiler flags for sanitizer builds and the like
+# by its path: importing the package would require its dependencies
+builds = SimpleNamespace(**runpy.run_path("edgeddl/kernel_builds.py"))
+# more compiler flags, e.g. for sanitizers
 MORE_FLAGS = shlex.split(os.environ.get("EDGEDDL_CFLAGS", ""))
 
 
 class BuildLibraries(build_ext):
-    """Compiles plain shared libraries where setuptools would make Python modules."""
+    """Compiles plain shared libraries instead of Python modules."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split("."))) + ".so"
@@ -49,9 +36,9 @@ class BuildLibraries(build_ext):
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # what does not compile must not leave an old library
+        target.unlink(missing_ok=True)  # a failed build must not leave an old library
         compiler = shlex.split(os.environ.get("CC", "cc"))
-        flags = [*FLAGS, *ext.extra_compile_args, *MORE_FLAGS]
+        flags = [*builds.COMMON_FLAGS, *ext.extra_compile_args, *MORE_FLAGS]
         self.spawn([*compiler, *flags, "-shared", "-o", str(target), *ext.sources, "-lm"])
 
 
@@ -64,7 +51,7 @@ class InstallBesidePackages(install_data):
 
 
 class WithData(Distribution):
-    """Also editable installations install data files: they ask for `has_data`, which is missing."""
+    """Editable installations install data files, too: they call `has_data`, which is missing."""
 
     def has_data(self) -> bool:
         return self.has_data_files()
@@ -76,12 +63,12 @@ setup(
     data_files=["edgeddl/edgeddl.pth"],
     ext_modules=[
         Extension(
-            f"edgeddl.kernels.native.libedgeddl_{build}",
+            f"edgeddl.kernels.{builds.library_name(name)}",
             sources=sorted(map(str, CSRC.glob("*.c"))),
             depends=sorted(map(str, CSRC.glob("*.h"))),
-            extra_compile_args=flags,
+            extra_compile_args=list(build.flags),
             optional=True,
         )
-        for build, flags in BUILDS.get(platform.machine(), {}).items()
+        for name, build in builds.BUILDS.get(platform.machine(), {}).items()
     ],
 )

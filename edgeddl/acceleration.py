@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeddl import functions, links
 from edgeddl.chainer_compat import F, L, chainer
-from edgeddl.functions.node import left_to_chainer, stock
+from edgeddl.functions.node import falls_back_to_chainer, stock
 from edgeddl.links.memory_order import order_weights
 
 LINKS: dict[type, type] = {
@@ -45,7 +45,7 @@ def accelerate(model: Any) -> Any:
     _install()
     for link in model.links():
         if type(link) in LINKS:
-            if not left_to_chainer(type(link).__name__, _not_covered(link)):
+            if not falls_back_to_chainer(type(link).__name__, _unsupported(link)):
                 link.__class__ = LINKS[type(link)]
         elif isinstance(link, (chainer.Chain, chainer.ChainList)):
             link.__class__ = _redirecting(link.__class__)
@@ -56,7 +56,7 @@ def accelerate(model: Any) -> Any:
     return model
 
 
-def _not_covered(link: Any) -> str | None:
+def _unsupported(link: Any) -> str | None:
     return "compute_mode 'cudnn_fast'" if getattr(link, "cudnn_fast", False) else None
 
 

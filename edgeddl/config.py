@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from edgeddl.errors import ConfigError
+from edgeddl.kernel_builds import BUILD_NAMES
 from edgeddl.registry import ALGORITHMS, DATASETS, EXCHANGES, MODELS, POLICIES, STEMS
 
 MODEL_AND_DATA = "model and data"
@@ -90,8 +91,6 @@ def state_folder() -> Path:
 
 # auto: the native kernels, or the NumPy reference if there are none for this machine.
 KERNEL_CHOICES = ("auto", "native", "reference", "chainer")
-# Processors that the native kernels are built for.
-KERNEL_BUILDS = ("generic", "avx2", "avx512", "cortex_a72")
 
 
 def kernel_choice() -> str:
@@ -101,7 +100,7 @@ def kernel_choice() -> str:
 
 def kernel_build() -> str | None:
     """The build of the native kernels selected by $EDGEDDL_CPU; None selects by processor."""
-    return _from_environment("EDGEDDL_CPU", KERNEL_BUILDS)
+    return _from_environment("EDGEDDL_CPU", BUILD_NAMES)
 
 
 def metrics_address(option: str | None) -> str:

@@ -8,7 +8,7 @@ EdgeddlError                 anything a user can fix; shown without a traceback
 ├── CommunicationError       ranks cannot work together
 │   ├── RankDisagreement     ranks have different models, data or options
 │   ├── CollectiveTimeout    ranks did not join a collective operation in time
-│   └── NeighbourGone        a connection of the ring was lost (comm/ring.py)
+│   └── NeighbourGone        a connection of the ring was lost (comm/ring)
 ├── MemoryShortage           a batch does not fit into the memory of a rank
 ├── CheckpointError          a checkpoint is missing, damaged or of a different model
 ├── DivergenceError          loss or parameters are not finite, or the loss is far too large

@@ -25,7 +25,7 @@ from edgeddl.comm.policies.powersgd import PowerSGD
 from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError, EdgeddlError, RankDisagreement
 from edgeddl.kernels import decode_half, encode_half
-from edgeddl.kernels.halves import empty_blocks
+from edgeddl.kernels.half_block import empty_blocks
 from edgeddl.registry import ALGORITHMS
 from tests.support import FakeStep
 

@@ -58,7 +58,7 @@ class Communicator(Protocol):
         """Replace a contiguous array by its sum over ranks.
 
         None: the algorithm chosen for its size. The array has float32 or float64 numbers; the ring
-        also sums blocks in half precision (kernels.halves).
+        also sums blocks in half precision (kernels.half_block).
         """
 
     def choose(self, choice: Choice) -> None:

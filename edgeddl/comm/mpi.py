@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 from edgeddl import oom_sentinel
 from edgeddl.comm.communicator import Choice, Communicator
-from edgeddl.comm.neighbours import connect_ring
 from edgeddl.comm.ring import NeighbourGone, Ring
+from edgeddl.comm.ring.connect import connect_ring
 from edgeddl.errors import CommunicationError
 
 POLLS_BEFORE_SLEEP = 20

@@ -6,11 +6,11 @@ from functools import reduce
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.functions.node import Array, Node, falls_back_to_chainer, stock, unsupported_arrays
 
 
 class Add(Node):
-    """z = x + y; both have the gradient of z."""
+    """z = x + y; both inputs get the gradient of z."""
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         return (kernels.add(*inputs),)
@@ -20,16 +20,16 @@ class Add(Node):
 
 
 def add(*xs: Any) -> Any:
-    """The sum of two arrays or more of the same shape."""
-    if left_to_chainer("add", _not_covered(xs)):
+    """The sum of two or more arrays of the same shape."""
+    if falls_back_to_chainer("add", _unsupported(xs)):
         return stock.add(*xs)
     return reduce(lambda x, y: Add().apply((x, y))[0], xs)
 
 
-def _not_covered(xs: tuple[Any, ...]) -> str | None:
+def _unsupported(xs: tuple[Any, ...]) -> str | None:
     shapes = {getattr(x, "shape", ()) for x in xs}
     if len(xs) < 2 or len(shapes) > 1:
         return "a single array" if len(xs) < 2 else "arrays of different shapes"
     if xs[0].ndim not in (2, 4):
         return f"{xs[0].ndim}-dimensional input"
-    return foreign(*xs)
+    return unsupported_arrays(*xs)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.functions.node import Array, Node, Pair, foreign, left_to_chainer, pair, stock
+from edgeddl.functions.node import (
+    Array,
+    Node,
+    Pair,
+    falls_back_to_chainer,
+    pair,
+    stock,
+    unsupported_arrays,
+)
 from edgeddl.kernels.window import Window
 
 
 class AveragePooling2D(Node):
-    """y = the mean of each window of x, of which only the shape is kept."""
+    """y = the mean of each window of x; only the shape of x is kept."""
 
     x_shape: tuple[int, int, int, int]
 
@@ -28,8 +36,8 @@ class AveragePooling2D(Node):
 
 
 def average_pooling_2d(x: Any, ksize: Pair, stride: Pair | None = None, pad: Pair = 0) -> Any:
-    """The mean of each window, in which padding counts as 0; by default windows touch."""
-    if left_to_chainer("average_pooling_2d", foreign(x)):
+    """The mean of each window; padding counts as 0. By default the stride is the window size."""
+    if falls_back_to_chainer("average_pooling_2d", unsupported_arrays(x)):
         return stock.average_pooling_2d(x, ksize, stride, pad)
     steps = ksize if stride is None else stride
     return AveragePooling2D(Window(*pair(ksize), *pair(steps), *pair(pad))).apply((x,))[0]

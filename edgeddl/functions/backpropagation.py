@@ -1,8 +1,8 @@
-"""Backward through a graph that is used once, as a training step does.
+"""Backward through a graph that is used only once, as in a training step.
 
-As Chainer's Variable.backward, in the same order, but gradients are plain arrays, and what a
-function has kept leaves memory as soon as its gradients are there, or as soon as its kernels, which
-may be put off, have run: the peak of a step is then what forward keeps, not that and all gradients.
+As Chainer's Variable.backward, in the same order, but gradients are plain arrays, and the arrays
+that a function has kept are freed as soon as its gradients are computed (its queued kernels have
+run). So the peak memory of a step is what forward keeps, not that plus all gradients.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from typing import Any
 
 from edgeddl.chainer_compat import chainer
 from edgeddl.functions.node import Array, Node
-from edgeddl.kernels import deferral
-from edgeddl.kernels.deferral import at_once, deferred, finish
+from edgeddl.kernels import call_queue
+from edgeddl.kernels.call_queue import flush, immediate_calls, queued_calls
 
-# By variable node: the gradient of what it stands for.
+# By variable node: the gradient of its variable.
 Gradients = dict[Any, Array]
 
 
 def backpropagate(loss: chainer.Variable, gradient: Array) -> Gradients:
-    """The gradients of the leaves of the graph, parameters above all; the graph is gone then."""
+    """The gradients of the graph's leaves, mostly parameters. This frees the graph."""
     gradients: Gradients = {loss.node: gradient}
-    waiting = _Waiting(loss.creator_node)
+    pending = _Pending(loss.creator_node)
     hooks = chainer.get_function_hooks().values()
-    most_bytes = deferral.MOST_BYTES_OF_BACKWARD
-    with chainer.using_config("enable_backprop", False), deferred(most_bytes):
-        while waiting.heap:
-            function = heapq.heappop(waiting.heap)[2]
+    max_bytes = call_queue.MAX_BYTES_OF_BACKWARD
+    with chainer.using_config("enable_backprop", False), queued_calls(max_bytes):
+        while pending.heap:
+            function = heapq.heappop(pending.heap)[2]
             for node in _propagate(function, gradients, hooks):
-                waiting.add(node._creator_node)
+                pending.add(node._creator_node)
             function.unchain()
             function._retained_output_data = None
-        finish()  # also within another's block
+        flush()  # also if the queue was open before
     return gradients
 
 
-class _Waiting:
-    """Functions whose output has a gradient; what forward called last comes first."""
+class _Pending:
+    """Functions whose output has a gradient; those that forward called last come first."""
 
     def __init__(self, function: Any) -> None:
         self.heap: list[tuple[int, int, Any]] = []
@@ -51,8 +51,8 @@ class _Waiting:
 
 
 def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
-    """Turn the gradients of a function's outputs to those of its inputs; which have one now?"""
-    outputs = [reference() for reference in function.outputs]  # kept alive: functions ask for them
+    """Compute the gradients of a function's inputs; returns the inputs that have one now."""
+    outputs = [reference() for reference in function.outputs]  # kept alive: functions read them
     found = [gradients.pop(output, None) for output in outputs]
     inputs, indexes, so_far = function.inputs, [], {}
     for index, node in enumerate(inputs):
@@ -70,8 +70,8 @@ def _propagate(function: Any, gradients: Gradients, hooks: Any) -> list[Any]:
     for index, total in zip(indexes, totals, strict=True):
         if total is not None:
             node = inputs[index]
-            if node in gradients:  # an input that is given twice has two totals
-                finish()
+            if node in gradients:  # an input that is passed twice has two totals
+                flush()
                 total = gradients[node] + total
             gradients[node] = total
             reached.append(node)
@@ -85,9 +85,9 @@ def _accumulate_with_hooks(
     so_far: dict[int, Array],
     hooks: Any,
 ) -> list[Array | None]:
-    """At once: hooks look at arrays, or at the time."""
+    """Without queueing: hooks read arrays or measure time."""
     in_data = tuple([node.data for node in function.inputs])
-    with at_once():
+    with immediate_calls():
         for hook in hooks:
             hook.backward_preprocess(function, in_data, tuple(found))
         totals = _accumulate(function, indexes, found, so_far)
@@ -99,21 +99,21 @@ def _accumulate_with_hooks(
 def _accumulate(
     function: Any, indexes: list[int], found: list[Array | None], so_far: dict[int, Array]
 ) -> list[Array | None]:
-    """The gradients of these inputs, added to those found so far."""
+    """The gradients of these inputs, added to those from other functions."""
     if not isinstance(function, Node):
         return _accumulate_by_chainer(function, tuple(indexes), found, so_far)
-    if not function.needs_output:  # those that it went to are done
-        function.outputs[0]()._data = None  # its shape stays
+    if not function.needs_output:  # backward of the functions that use it has run
+        function.outputs[0]()._data = None  # but not its shape
     gy = found[0]
-    assert gy is not None  # of its only output: else it would not wait
+    assert gy is not None  # only functions with a gradient are in the heap
     return function.accumulate(indexes, gy, so_far)
 
 
 def _accumulate_by_chainer(
     function: Any, indexes: tuple[int, ...], found: list[Array | None], so_far: dict[int, Array]
 ) -> list[Array | None]:
-    """As Node.accumulate, for functions that take and give variables."""
-    finish()
+    """As Node.accumulate, for functions that take and return variables."""
+    flush()
     before = tuple([_variable(so_far.get(index)) for index in indexes])
     totals = function.backward_accumulate(indexes, tuple(map(_variable, found)), before)
     return [None if total is None else total.array for total in totals]

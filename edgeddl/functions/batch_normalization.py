@@ -1,7 +1,7 @@
 """Batch normalisation, as chainer.functions.batch_normalization and its fixed variant.
 
-And the two with what mostly follows, in one pass over memory: a ReLU, or the addition of a residual
-and a ReLU.
+Both can include what usually follows, in the same pass over memory: a ReLU, or the addition of a
+residual and a ReLU.
 """
 
 from __future__ import annotations
@@ -11,48 +11,89 @@ from typing import Any
 
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
-from edgeddl.functions.node import Array, Node, array_of, foreign, left_to_chainer, stock
-from edgeddl.kernels.moments import Moments, Running
+from edgeddl.functions.node import (
+    Array,
+    Node,
+    array_of,
+    falls_back_to_chainer,
+    stock,
+    unsupported_arrays,
+)
+from edgeddl.kernels.batch_statistics import (
+    BatchStatistics,
+    NormalizationGradients,
+    RunningStatistics,
+)
 
 Axis = int | tuple[int, ...] | None
 
-# How many outputs, each the residual of the next, are computed again for the last of them. One of
-# so many is kept in a deeper network: else the work would grow with the square of its depth.
-LONGEST_CHAIN = 3
+# Backward recomputes chains of at most this many outputs, each the residual of the next; the output
+# after such a chain is kept. Without a limit the work would grow with the square of the depth.
+MAX_CHAIN = 3
 
 
-class BatchNormalization(Node):
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta.
+class Normalizing(Node):
+    """A function with a batch normalisation: the statistics are given, or those of this batch."""
 
-    Mean and var are given, or those of this batch. With `relu`, y is the ReLU of this; with a
-    fourth input, the residual, that of the sum of both.
-
-    y is not kept here, and if it is large, neither by the functions that it goes to: backward
-    computes it again from x and the residual, a pass over memory. Of a network's large activations
-    only the results of its convolutions are kept then. Backward of a ReLU without a residual needs
-    no y: where it was zero is found from x.
-    """
-
-    _chain = 0  # of outputs to be computed again, of which this is the last
-    _recomputed = False  # the output's array is what was computed again
-    _done = False  # backward is through
+    relu: bool
+    gamma_index: int  # index of the input gamma; beta is the next one
 
     def __init__(
         self,
         eps: float,
         *,
-        relu: bool = False,
-        moments: Moments | None = None,
-        running: Running | None = None,
+        statistics: BatchStatistics | None = None,
+        running: RunningStatistics | None = None,
+        **geometry: Any,
     ) -> None:
-        super().__init__()
-        self.eps, self.relu, self.moments, self.running = eps, relu, moments, running
-        self.fixed = moments is not None
+        super().__init__(**geometry)
+        self.eps, self.statistics, self.running = eps, statistics, running
+        self.fixed = statistics is not None
+
+    def normalization_gradients(
+        self, wanted: set[int], x: Array, gy: Array, gamma: Array, beta: Array, **options: Any
+    ) -> NormalizationGradients:
+        """The gradients, those of gamma and beta in the sink's views if it has any."""
+        assert self.statistics is not None
+        index = self.gamma_index
+        out_gamma = self.view_for(index) if index in wanted else None
+        out_beta = self.view_for(index + 1) if index + 1 in wanted else None
+        found = kernels.batch_normalization_backward(
+            *(x, gy, gamma, beta, self.statistics, self.eps, self.relu),
+            fixed=self.fixed,
+            out_gamma=out_gamma,
+            out_beta=out_beta,
+            **options,
+        )
+        self.ready(index, out_gamma)
+        self.ready(index + 1, out_beta)
+        return found
+
+
+class BatchNormalization(Normalizing):
+    """y = gamma * (x - mean) / sqrt(var + eps) + beta.
+
+    With `relu`, y is the ReLU of this; with a fourth input, the residual, the ReLU of their sum.
+
+    y is not kept here nor, if it is large, by the functions that use it: backward recomputes it
+    from x and the residual in a pass over memory. Of a network's large activations, only the
+    results of convolutions are then kept. Backward of a ReLU without a residual needs no y: it
+    finds the zeros from x.
+    """
+
+    gamma_index = 1
+    _chain = 0  # length of the chain of recomputed outputs that ends here
+    _recomputed = False  # the output's array was recomputed
+    _done = False  # backward has run
+
+    def __init__(self, eps: float, *, relu: bool = False, **statistics: Any) -> None:
+        super().__init__(eps, **statistics)
+        self.relu = relu
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_inputs(tuple(range(len(inputs))))
         self.needs_output = len(inputs) == 4
-        y, self.moments = self._normalize(*inputs, running=self.running)
+        y, self.statistics = self._normalize(*inputs, running=self.running)
         return (y,)
 
     def _normalize(
@@ -63,24 +104,24 @@ class BatchNormalization(Node):
         residual: Array | None = None,
         *,
         in_place: bool = False,
-        running: Running | None = None,
-    ) -> tuple[Array, Moments]:
+        running: RunningStatistics | None = None,
+    ) -> tuple[Array, BatchStatistics]:
         return kernels.batch_normalization_forward(
-            x, gamma, beta, self.moments, self.eps, self.relu, residual, in_place, running
+            x, gamma, beta, self.statistics, self.eps, self.relu, residual, in_place, running
         )
 
-    def leaves(self, index: int, arrays: tuple[Array, ...]) -> bool:
-        return index == 3 or super().leaves(index, arrays)
+    def drops(self, index: int, arrays: tuple[Array, ...]) -> bool:
+        return index == 3 or super().drops(index, arrays)
 
     def keep(self, arrays: tuple[Array, ...]) -> None:
         super().keep(arrays)
         self._chain = 1
         for source in self.sources.values():
             self._chain = max(self._chain, 1 + source._chain)
-        self.recomputable = self._chain <= LONGEST_CHAIN
+        self.recomputable = self._chain <= MAX_CHAIN
 
     def output_again(self) -> Array:
-        """The output as it still is, or computed again, once for all functions that it went to."""
+        """The output, recomputed if it was not kept, once for all functions that use it."""
         output = self.outputs[0]()
         variable = output.get_variable_or_none()
         if variable is not None:
@@ -91,7 +132,7 @@ class BatchNormalization(Node):
         return output.data
 
     def _recompute(self) -> Array:
-        """y; of a residual that has to be computed for it nothing is left: it is needed later."""
+        """y; a residual that is recomputed for it is overwritten: it is needed again only later."""
         x, gamma, beta = (self.retained_input(index) for index in (0, 1, 2))
         if len(self.inputs) == 3:
             return self._normalize(x, gamma, beta)[0]
@@ -100,13 +141,13 @@ class BatchNormalization(Node):
         return self._normalize(x, gamma, beta, residual, in_place=kept is None)[0]
 
     def _drop_output(self) -> None:
-        """All functions that it went to are done: nobody needs again what was computed again."""
+        """Free the recomputed output: backward of all functions that use it has run."""
         if self._recomputed:
-            self.outputs[0]()._data = None  # by the property, shape and dtype would go too
+            self.outputs[0]()._data = None  # the property would also delete shape and dtype
         self._recomputed, self._done = False, True
 
     def unchain(self) -> None:
-        """Leave the graph, but not without the output, if a function that is to come needs it."""
+        """Leave the graph, but keep the output if a function that follows still needs it."""
         output = self.outputs[0]()
         if output is not None and not self._done:
             output.data = self.output_again()
@@ -114,21 +155,11 @@ class BatchNormalization(Node):
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         x, gamma, beta = self.retained_input(0), self.retained_input(1), self.retained_input(2)
-        assert self.moments is not None
         y = self.output_again() if self.needs_output else None
-        out_gamma = self.view_for(1) if 1 in wanted else None
-        out_beta = self.view_for(2) if 2 in wanted else None
-        found = kernels.batch_normalization_backward(
-            *(x, gy, gamma, beta, self.moments, self.eps, self.relu),
-            y=y,
-            fixed=self.fixed,
-            y_in_place=self._recomputed,
-            out_gamma=out_gamma,
-            out_beta=out_beta,
+        found = self.normalization_gradients(
+            wanted, x, gy, gamma, beta, y=y, y_in_place=self._recomputed
         )
         self._drop_output()
-        self.ready(1, out_gamma)
-        self.ready(2, out_beta)
         return found[: len(self.inputs)]
 
 
@@ -147,10 +178,10 @@ def batch_normalization(
 ) -> Any:
     """Normalisation with this batch's statistics; running ones are updated in place if given.
 
-    Then, beyond Chainer's: its ReLU, or the ReLU of its sum with a residual.
+    Beyond Chainer's: with `relu`, its ReLU; with `residual`, the ReLU of their sum.
     """
-    reason = not_covered(x, gamma, beta, axis, residual, running_mean, running_var)
-    if left_to_chainer("batch_normalization", reason):
+    reason = unsupported(x, gamma, beta, axis, residual, running_mean, running_var)
+    if falls_back_to_chainer("batch_normalization", reason):
         y = stock.batch_normalization(
             x,
             gamma,
@@ -165,7 +196,7 @@ def batch_normalization(
     images = array_of(x)
     if images.size == images.shape[1]:
         warnings.warn(
-            "with a single number a channel, normalisation gives always beta", stacklevel=2
+            "with one number per channel, normalisation always returns beta", stacklevel=2
         )
     running = running_statistics(running_mean, running_var, decay)
     node = BatchNormalization(eps, relu=relu, running=running)
@@ -173,20 +204,22 @@ def batch_normalization(
 
 
 def batch_normalization_relu(x: Any, gamma: Any, beta: Any, **options: Any) -> Any:
-    """relu(batch_normalization(x, ...)), without keeping what is between them."""
+    """relu(batch_normalization(x, ...)), without the intermediate array."""
     return batch_normalization(x, gamma, beta, relu=True, **options)
 
 
 def batch_normalization_add_relu(
     x: Any, residual: Any, gamma: Any, beta: Any, **options: Any
 ) -> Any:
-    """relu(batch_normalization(x, ...) + residual), without keeping what is between them."""
+    """relu(batch_normalization(x, ...) + residual), without the intermediate array."""
     return batch_normalization(x, gamma, beta, residual=residual, **options)
 
 
-def running_statistics(mean: Array | None, var: Array | None, decay: float) -> Running | None:
-    """The running statistics to be updated, if they are given, both."""
-    return None if mean is None or var is None else Running(mean, var, decay)
+def running_statistics(
+    mean: Array | None, var: Array | None, decay: float
+) -> RunningStatistics | None:
+    """The running statistics to update, if both are given."""
+    return None if mean is None or var is None else RunningStatistics(mean, var, decay)
 
 
 def fixed_batch_normalization(
@@ -202,26 +235,26 @@ def fixed_batch_normalization(
     residual: Any = None,
 ) -> Any:
     """Normalisation with given statistics, which get no gradient; then as batch_normalization."""
-    reason = not_covered(x, gamma, beta, axis, residual) or needs_gradient(mean, var)
-    if left_to_chainer("fixed_batch_normalization", reason):
+    reason = unsupported(x, gamma, beta, axis, residual) or needs_gradient(mean, var)
+    if falls_back_to_chainer("fixed_batch_normalization", reason):
         y = stock.fixed_batch_normalization(x, gamma, beta, mean, var, eps=eps, axis=axis)
         return _stock_relu(y, relu, residual)
-    moments = Moments(chainer.as_array(mean), chainer.as_array(var))
-    node = BatchNormalization(eps, relu=relu, moments=moments)
+    statistics = BatchStatistics(chainer.as_array(mean), chainer.as_array(var))
+    node = BatchNormalization(eps, relu=relu, statistics=statistics)
     return node.apply(_inputs(x, gamma, beta, residual))[0]
 
 
 def fixed_batch_normalization_relu(
     x: Any, gamma: Any, beta: Any, mean: Any, var: Any, **options: Any
 ) -> Any:
-    """relu(fixed_batch_normalization(x, ...)), without keeping what is between them."""
+    """relu(fixed_batch_normalization(x, ...)), without the intermediate array."""
     return fixed_batch_normalization(x, gamma, beta, mean, var, relu=True, **options)
 
 
 def fixed_batch_normalization_add_relu(
     x: Any, residual: Any, gamma: Any, beta: Any, mean: Any, var: Any, **options: Any
 ) -> Any:
-    """relu(fixed_batch_normalization(x, ...) + residual), without keeping what is between them."""
+    """relu(fixed_batch_normalization(x, ...) + residual), without the intermediate array."""
     return fixed_batch_normalization(x, gamma, beta, mean, var, residual=residual, **options)
 
 
@@ -236,16 +269,17 @@ def _stock_relu(y: Any, relu: bool, residual: Any) -> Any:
 
 
 def needs_gradient(*statistics: Any) -> str | None:
+    """Why the kernels cannot use these statistics, if they cannot."""
     variables = [s for s in statistics if isinstance(s, chainer.Variable) and s.requires_grad]
-    return "gradients of mean and variance" if variables else foreign(*statistics)
+    return "gradients of mean and variance" if variables else unsupported_arrays(*statistics)
 
 
-def not_covered(x: Any, gamma: Any, beta: Any, axis: Axis, *others: Any) -> str | None:
-    """Why the kernels cannot take these, if they cannot; others may be None."""
+def unsupported(x: Any, gamma: Any, beta: Any, axis: Axis, *others: Any) -> str | None:
+    """Why the kernels cannot take these inputs, if they cannot; others may be None."""
     axes = (axis,) if isinstance(axis, int) else axis
     dimensions, of_gamma = array_of(x).ndim, array_of(gamma).ndim
     if dimensions not in (2, 4) or of_gamma != 1:
         return f"{dimensions}-dimensional input and {of_gamma}-dimensional gamma"
     if axes is not None and tuple(axes) != (0, 2, 3)[: dimensions - 1]:
         return f"axis={axis}"
-    return foreign(x, gamma, beta, *others)
+    return unsupported_arrays(x, gamma, beta, *others)

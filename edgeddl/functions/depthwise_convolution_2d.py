@@ -9,7 +9,7 @@ from edgeddl.functions.node import Pair, stock
 
 
 def depthwise_convolution_2d(x: Any, W: Any, b: Any = None, stride: Pair = 1, pad: Pair = 0) -> Any:
-    """Each channel of x (N, C, H, W) with its own M filters of W (M, C, kh, kw), plus b (C*M,)."""
+    """Each channel of x (N, C, H, W) times its M filters in W (M, C, kh, kw), plus b (C*M,)."""
     multiplier, channels, kh, kw = W.shape
     filters = stock.reshape(stock.transpose(W, (1, 0, 2, 3)), (channels * multiplier, 1, kh, kw))
     return convolution_2d(x, filters, b, stride, pad, groups=channels)

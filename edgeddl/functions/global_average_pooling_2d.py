@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.functions.node import Array, Node, falls_back_to_chainer, stock, unsupported_arrays
 
 
 class GlobalAveragePooling2D(Node):
@@ -23,7 +23,7 @@ class GlobalAveragePooling2D(Node):
 
 
 def global_average_pooling_2d(x: Any) -> Any:
-    """The mean over the pixels (N, C). Chainer's gradient of a mean is not channels last."""
-    if left_to_chainer("global_average_pooling_2d", foreign(x)):
+    """The mean over the pixels (N, C); unlike Chainer's, its gradient is channels last."""
+    if falls_back_to_chainer("global_average_pooling_2d", unsupported_arrays(x)):
         return stock.mean(x, axis=(2, 3))
     return GlobalAveragePooling2D().apply((x,))[0]

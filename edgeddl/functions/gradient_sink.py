@@ -1,8 +1,8 @@
 """Where a function writes the gradient of a parameter.
 
-Chainer shows `param.grad` only after the whole backward pass. A function that asks the sink for a
-view and writes there makes the gradient known at once, and without a copy: the view lies in the
-flat bucket that is sent to the other ranks while backward goes on.
+Chainer sets `param.grad` only after the whole backward pass. A function that writes the gradient to
+the sink's view makes it available at once and without a copy: the view is part of the flat bucket
+that is sent to the other ranks while backward continues.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 
 
 class GradientSink(Protocol):
-    """Takes gradients during backward. Parameters are opaque: told apart by identity."""
+    """Receives gradients during backward. Parameters are opaque and compared by identity."""
 
     def view_for(self, parameter: Any) -> np.ndarray | None:
-        """The array to write this parameter's gradient to, or None if the sink wants none."""
+        """The array to write this parameter's gradient to, or None if the sink does not need it."""
 
     def ready(self, parameter: Any) -> None:
         """The view for this parameter now holds its gradient."""
 
 
 class _Current(threading.local):
-    """Who collects the gradients of this thread's backward passes, if anybody does."""
+    """The sink of this thread's backward passes, if there is one."""
 
     sink: GradientSink | None = None
 

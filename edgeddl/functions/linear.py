@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgeddl import kernels
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.functions.node import Array, Node, falls_back_to_chainer, stock, unsupported_arrays
 
 
 class Linear(Node):
@@ -35,8 +35,8 @@ class Linear(Node):
 
 
 def linear(x: Any, W: Any, b: Any = None, n_batch_axes: int = 1) -> Any:
-    """x W^T + b; axes of x after the first n_batch_axes are joined to one."""
-    if left_to_chainer("linear", foreign(x, W, b)):
+    """x W^T + b; axes of x after the first n_batch_axes are flattened into one."""
+    if falls_back_to_chainer("linear", unsupported_arrays(x, W, b)):
         return stock.linear(x, W, b, n_batch_axes=n_batch_axes)
     if n_batch_axes <= 0:
         raise ValueError(f"n_batch_axes must be greater than 0, not {n_batch_axes}")

@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.functions.node import Array, Node, Pair, foreign, left_to_chainer, pair, stock
+from edgeddl.functions.node import (
+    Array,
+    Node,
+    Pair,
+    falls_back_to_chainer,
+    pair,
+    stock,
+    unsupported_arrays,
+)
 from edgeddl.kernels.window import Window
 
 
 class MaxPooling2D(Node):
     """y = the maximum of each window of x.
 
-    Input and output are retained instead of indexes: both are mostly retained anyway, by the
-    functions before and after.
+    Input and output are retained instead of indexes: the functions before and after usually
+    retain them anyway.
     """
 
     def __init__(self, window: Window) -> None:
@@ -39,8 +47,10 @@ def max_pooling_2d(
     cover_all: bool = True,
     return_indices: bool = False,
 ) -> Any:
-    """The maximum of each window; by default windows touch, and all pixels are covered."""
-    if left_to_chainer("max_pooling_2d", "return_indices" if return_indices else foreign(x)):
+    """The maximum of each window. By default the stride is the window size, covering all pixels."""
+    if falls_back_to_chainer(
+        "max_pooling_2d", "return_indices" if return_indices else unsupported_arrays(x)
+    ):
         return stock.max_pooling_2d(x, ksize, stride, pad, cover_all, return_indices)
     steps = ksize if stride is None else stride
     window = Window(*pair(ksize), *pair(steps), *pair(pad), cover_all=cover_all)

@@ -1,8 +1,8 @@
-"""Convolution of what a batch normalisation and a ReLU give, without that being kept.
+"""Convolution of the result of a batch normalisation and a ReLU, which is not kept.
 
-It is found from x when the convolution reads it, forward and backward: half of the activations of a
-residual block need not be kept and, with 3 x 3 and 5 x 5 windows, there is a pass over memory less
-in each direction. Other convolutions make a copy for as long as they compute.
+The convolution normalises x when it reads it, forward and backward. So half of the activations of a
+residual block need not be kept and, with 3 x 3 and 5 x 5 windows, each direction saves a pass over
+memory. Other convolutions make a temporary copy.
 """
 
 from __future__ import annotations
@@ -12,64 +12,44 @@ from typing import Any
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
 from edgeddl.functions.batch_normalization import (
+    Normalizing,
     batch_normalization,
     fixed_batch_normalization,
     needs_gradient,
-    not_covered,
     running_statistics,
+    unsupported,
 )
 from edgeddl.functions.convolution_2d import Convolution2D, convolution_2d
-from edgeddl.functions.node import CHAINER_ASKED, Array, Pair, pair
-from edgeddl.kernels.moments import Moments, Running
+from edgeddl.functions.node import CHAINER_REQUESTED, Array, Pair
+from edgeddl.kernels.batch_statistics import BatchStatistics
 
 
-class NormalizedConvolution2D(Convolution2D):
+class NormalizedConvolution2D(Normalizing, Convolution2D):
     """y = windows of relu(gamma * (x - mean) / sqrt(var + eps) + beta) times W.
 
-    Inputs are x, W, gamma and beta. Mean and var are given, or those of this batch.
+    Inputs are x, W, gamma and beta.
     """
 
-    def __init__(
-        self,
-        eps: float,
-        *geometry: Any,
-        moments: Moments | None = None,
-        running: Running | None = None,
-    ) -> None:
-        super().__init__(*geometry)
-        self.eps, self.moments, self.running = eps, moments, running
-        self.fixed = moments is not None
+    relu = True
+    gamma_index = 2
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_inputs((0, 1, 2, 3))
         x, W, gamma, beta = inputs
-        self.before, self.moments = kernels.batch_normalization_prologue(
-            x, gamma, beta, self.moments, self.eps, self.running
+        self.folded, self.statistics = kernels.batch_normalization_fold(
+            x, gamma, beta, self.statistics, self.eps, self.running
         )
-        return (kernels.convolution_forward(x, W, None, self.window(W), self.groups, self.before),)
+        return (kernels.convolution_forward(x, W, None, self.window(W), self.groups, self.folded),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array | None, ...]:
         x, W, gamma, beta = self.retained()
-        assert self.moments is not None
-        window, groups, gW = self.window(W), self.groups, None
+        window, gW = self.window(W), None
         if 1 in wanted:
-            out = self.view_for(1)
-            gW = kernels.convolution_weight_gradient(x, gy, window, groups, out, self.before)
-            self.ready(1, out)
+            gW = self.weight_gradient(x, gy, window, self.folded)
         if wanted == {1}:
             return None, gW, None, None
-        out_gamma = self.view_for(2) if 2 in wanted else None
-        out_beta = self.view_for(3) if 3 in wanted else None
-        g = kernels.convolution_input_gradient(gy, W, x.shape, window, groups)
-        found = kernels.batch_normalization_backward(
-            *(x, g, gamma, beta, self.moments, self.eps, True),
-            fixed=self.fixed,
-            in_place=True,
-            out_gamma=out_gamma,
-            out_beta=out_beta,
-        )
-        self.ready(2, out_gamma)
-        self.ready(3, out_beta)
+        g = kernels.convolution_input_gradient(gy, W, x.shape, window, self.groups)
+        found = self.normalization_gradients(wanted, x, g, gamma, beta, in_place=True)
         return found.x, gW, found.gamma, found.beta
 
 
@@ -88,8 +68,9 @@ def normalized_convolution_2d(
     running_var: Array | None = None,
     decay: float = 0.9,
 ) -> Any:
-    """convolution_2d(batch_normalization_relu(x, ...), W, ...), in one."""
-    if CHAINER_ASKED or not_covered(x, gamma, beta, None, W, running_mean, running_var):
+    """convolution_2d(batch_normalization_relu(x, ...), W, ...), in one function."""
+    geometry: dict[str, Any] = {"stride": stride, "pad": pad, "dilate": dilate, "groups": groups}
+    if CHAINER_REQUESTED or unsupported(x, gamma, beta, None, W, running_mean, running_var):
         y = batch_normalization(
             x,
             gamma,
@@ -100,10 +81,9 @@ def normalized_convolution_2d(
             decay=decay,
             relu=True,
         )
-        return convolution_2d(y, W, None, stride, pad, dilate=dilate, groups=groups)
+        return convolution_2d(y, W, **geometry)
     running = running_statistics(running_mean, running_var, decay)
-    geometry = pair(stride), pair(pad), pair(dilate), groups
-    node = NormalizedConvolution2D(eps, *geometry, running=running)
+    node = NormalizedConvolution2D(eps, running=running, **geometry)
     return node.apply((x, W, gamma, beta))[0]
 
 
@@ -122,11 +102,11 @@ def fixed_normalized_convolution_2d(
     eps: float = 2e-5,
 ) -> Any:
     """The same with given statistics, which get no gradient."""
-    reason = not_covered(x, gamma, beta, None, W) or needs_gradient(mean, var)
-    if CHAINER_ASKED or reason:
+    geometry: dict[str, Any] = {"stride": stride, "pad": pad, "dilate": dilate, "groups": groups}
+    reason = unsupported(x, gamma, beta, None, W) or needs_gradient(mean, var)
+    if CHAINER_REQUESTED or reason:
         y = fixed_batch_normalization(x, gamma, beta, mean, var, eps, relu=True)
-        return convolution_2d(y, W, None, stride, pad, dilate=dilate, groups=groups)
-    moments = Moments(chainer.as_array(mean), chainer.as_array(var))
-    geometry = pair(stride), pair(pad), pair(dilate), groups
-    node = NormalizedConvolution2D(eps, *geometry, moments=moments)
+        return convolution_2d(y, W, **geometry)
+    statistics = BatchStatistics(chainer.as_array(mean), chainer.as_array(var))
+    node = NormalizedConvolution2D(eps, statistics=statistics, **geometry)
     return node.apply((x, W, gamma, beta))[0]

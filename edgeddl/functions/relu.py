@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
+from edgeddl.functions.node import Array, Node, falls_back_to_chainer, stock, unsupported_arrays
 
 
 class ReLU(Node):
-    """y = max(x, 0). The output is retained: mostly the next function retains it anyway."""
+    """y = max(x, 0). The output is retained: the next function usually retains it anyway."""
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
         self.retain_outputs((0,))
@@ -22,7 +22,7 @@ class ReLU(Node):
 
 def relu(x: Any) -> Any:
     """max(x, 0)."""
-    reason = f"{x.ndim}-dimensional input" if x.ndim not in (2, 4) else foreign(x)
-    if left_to_chainer("relu", reason):
+    reason = f"{x.ndim}-dimensional input" if x.ndim not in (2, 4) else unsupported_arrays(x)
+    if falls_back_to_chainer("relu", reason):
         return stock.relu(x)
     return ReLU().apply((x,))[0]

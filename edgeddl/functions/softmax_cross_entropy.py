@@ -9,12 +9,12 @@ import numpy as np
 from edgeddl import kernels
 from edgeddl.chainer_compat import chainer
 from edgeddl.errors import KernelError
-from edgeddl.functions.node import Array, Node, foreign, left_to_chainer, stock
-from edgeddl.kernels.deferral import finish
+from edgeddl.functions.node import Array, Node, falls_back_to_chainer, stock, unsupported_arrays
+from edgeddl.kernels.call_queue import flush
 
 
 class SoftmaxCrossEntropy(Node):
-    """The mean cross-entropy between softmax(x) and labels; its gradient comes with it."""
+    """The mean cross-entropy between softmax(x) and labels; forward computes its gradient, too."""
 
     gradient: Array
     x: Array
@@ -28,8 +28,8 @@ class SoftmaxCrossEntropy(Node):
 
     @property
     def y(self) -> Array | None:
-        """The softmax of x, computed when it is asked for, as loss.creator.y."""
-        finish()
+        """The softmax of x, computed on access, as loss.creator.y in Chainer."""
+        flush()
         return stock.softmax(self.x).array if self.cache_score else None
 
     def forward(self, inputs: tuple[Array, ...]) -> tuple[Array]:
@@ -40,7 +40,7 @@ class SoftmaxCrossEntropy(Node):
         return (np.asarray(loss, np.float32),)
 
     def gradients(self, wanted: set[int], gy: Array) -> tuple[Array]:
-        finish()
+        flush()
         return (self.gradient * gy,)
 
 
@@ -55,7 +55,7 @@ def softmax_cross_entropy(
     enable_double_backprop: bool = False,
     soft_target_loss: str = "cross-entropy",
 ) -> Any:
-    """Mean cross-entropy of logits x (N, M) against labels t (N,); rows to ignore do not count."""
+    """Mean cross-entropy of logits x (N, M) and labels t (N,), without rows to ignore."""
     unusual = {
         "normalize=False": not normalize,
         "class_weight": class_weight is not None,
@@ -63,7 +63,7 @@ def softmax_cross_entropy(
         "enable_double_backprop": enable_double_backprop,
     }
     reason = next((name for name, given in unusual.items() if given), None)
-    if left_to_chainer("softmax_cross_entropy", reason or _not_covered(x, t)):
+    if falls_back_to_chainer("softmax_cross_entropy", reason or _unsupported(x, t)):
         return stock.softmax_cross_entropy(
             x,
             t,
@@ -80,7 +80,7 @@ def softmax_cross_entropy(
 
 def smoothed_softmax_cross_entropy(x: Any, t: Any, smoothing: float) -> Any:
     """Mean cross-entropy against 1 - smoothing on the label plus smoothing / M on every class."""
-    if left_to_chainer("smoothed_softmax_cross_entropy", _not_covered(x, t)):
+    if falls_back_to_chainer("smoothed_softmax_cross_entropy", _unsupported(x, t)):
         uniform = -stock.average(stock.log_softmax(x))
         return (1 - smoothing) * stock.softmax_cross_entropy(x, t) + smoothing * uniform
     return SoftmaxCrossEntropy(_labels(t), smoothing, -1).apply((x,))[0]
@@ -90,12 +90,12 @@ def _labels(t: Any) -> Array:
     labels = chainer.as_array(t)
     narrow = labels.astype(np.int32, copy=not labels.flags.aligned)
     if narrow is not labels and not np.array_equal(narrow, labels):
-        raise KernelError("labels must be int32, or numbers that fit")
+        raise KernelError("labels must be int32, or integers within its range")
     return narrow
 
 
-def _not_covered(x: Any, t: Any) -> str | None:
+def _unsupported(x: Any, t: Any) -> str | None:
     if x.ndim != 2:
         return f"{x.ndim}-dimensional input"
     labels = chainer.as_array(t)
-    return f"{labels.dtype} labels" if labels.dtype.kind != "i" else foreign(x)
+    return f"{labels.dtype} labels" if labels.dtype.kind != "i" else unsupported_arrays(x)

@@ -1,12 +1,14 @@
-"""Entry points of the kernels: NumPy in, NumPy out; they check, an implementation computes.
+"""The kernels: functions of NumPy arrays, one module per subject.
+
+Each function checks its arguments and calls C (csrc/, declared in csrc/edgeddl.h) or, if no native
+library is selected, the function of the same name in reference/.
 
 Shapes are Chainer's: activations (N, C, H, W), convolution weights (K, C, kh, kw); all numbers are
 float32. Results are channels last in memory, arguments may have any strides (see layout.py).
 N images, C input channels, K output channels, H x W pixels, kh x kw window.
-
-The modules of entry points have the names of those that compute, in native/ and reference/.
 """
 
+from edgeddl.config import kernel_choice
 from edgeddl.kernels.convolution import (
     convolution_forward,
     convolution_input_gradient,
@@ -25,8 +27,8 @@ from edgeddl.kernels.low_rank import (
 )
 from edgeddl.kernels.normalization import (
     batch_normalization_backward,
+    batch_normalization_fold,
     batch_normalization_forward,
-    batch_normalization_prologue,
 )
 from edgeddl.kernels.optimizer import momentum_sgd, momentum_sgd_of_products
 from edgeddl.kernels.pooling import (
@@ -37,16 +39,15 @@ from edgeddl.kernels.pooling import (
     max_pooling_backward,
     max_pooling_forward,
 )
-from edgeddl.kernels.ring import ring_sum
-from edgeddl.kernels.selection import chosen, describe
+from edgeddl.kernels.selection import chosen, describe, select
 
 __all__ = [
     "add",
     "average_pooling_backward",
     "average_pooling_forward",
     "batch_normalization_backward",
+    "batch_normalization_fold",
     "batch_normalization_forward",
-    "batch_normalization_prologue",
     "channel_sums",
     "chosen",
     "convolution_forward",
@@ -71,6 +72,7 @@ __all__ = [
     "momentum_sgd_of_products",
     "relu_backward",
     "relu_forward",
-    "ring_sum",
     "softmax_cross_entropy",
 ]
+
+select(kernel_choice())  # after every module has declared its C functions

@@ -1,4 +1,4 @@
-"""What kernels demand of their arguments."""
+"""Argument checks of the kernels; each raises a KernelError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOUR_WHOLE = [int] * 4
 
 
 def check_array(name: str, array: np.ndarray, shape: Sequence[int | None]) -> None:
-    """A float32 NumPy array of the given shape, in which None stands for any size."""
+    """A float32 NumPy array of the given shape; None stands for any size."""
     if is_plain(array) and array.shape == shape:  # this runs hundreds of times in a training step
         return
     if not isinstance(array, np.ndarray) or array.dtype != _FLOAT32:
@@ -23,11 +23,11 @@ def check_array(name: str, array: np.ndarray, shape: Sequence[int | None]) -> No
         raise KernelError(f"{name} must be a NumPy array of float32, not of {found}")
     check_shape(name, array.shape, shape)
     if not array.flags.aligned:
-        raise KernelError(f"{name} must be aligned in memory: its address is no multiple of 4")
+        raise KernelError(f"{name} must be aligned in memory: its address is not a multiple of 4")
 
 
 def check_shape(name: str, found: Sequence[int], shape: Sequence[int | None]) -> None:
-    """A shape, in which None stands for any size."""
+    """A shape; None stands for any size."""
     sizes = zip(shape, found, strict=False)
     fits = all(expected is None or expected == size for expected, size in sizes)
     if len(found) != len(shape) or not fits:
@@ -36,17 +36,17 @@ def check_shape(name: str, found: Sequence[int], shape: Sequence[int | None]) ->
 
 
 def is_plain(array: object) -> bool:
-    """Whether it is what arguments mostly are, and need not be looked at closer."""
+    """Whether it is an aligned float32 array, which needs no slower check."""
     return type(array) is np.ndarray and array.dtype is _FLOAT32 and array.flags.aligned
 
 
 def is_whole(number: object) -> bool:
-    """Whether it is a whole number, Python's or NumPy's."""
+    """Whether it is an integer of Python or NumPy."""
     return type(number) is int or isinstance(number, Integral)
 
 
 def check_images(name: str, array: np.ndarray) -> None:
-    """A float32 array (N, C, H, W); there may be no images, but not images without numbers."""
+    """A float32 array (N, C, H, W); only N may be 0."""
     if not (is_plain(array) and array.ndim == 4):
         check_array(name, array, (None, None, None, None))
     if array.size == 0:
@@ -54,8 +54,8 @@ def check_images(name: str, array: np.ndarray) -> None:
 
 
 def check_image_shape(name: str, shape: Sequence[int]) -> None:
-    """(N, C, H, W), of which only N may be 0."""
-    if list(map(type, shape)) == _FOUR_WHOLE and min(shape) > 0:  # as it mostly is
+    """A shape (N, C, H, W); only N may be 0."""
+    if list(map(type, shape)) == _FOUR_WHOLE and min(shape) > 0:  # the usual case
         return
     whole = len(shape) == 4 and all(map(is_whole, shape))
     if not whole or shape[0] < 0 or min(shape[1:]) < 1:
@@ -84,30 +84,31 @@ def check_channels(c: int, **vectors: np.ndarray) -> None:
 
 
 def check_groups(groups: int, c: int, k: int) -> None:
-    """Whether c input and k output channels can be cut into so many groups."""
+    """A number of groups that divides c input and k output channels."""
     if not is_whole(groups) or groups < 1 or c % groups or k % groups or k < 1:
         raise KernelError(
-            f"{c} input and {k} output channels cannot be cut into groups={groups} equal groups"
+            f"{c} input and {k} output channels cannot be split into groups={groups} equal groups"
         )
 
 
 def check_writable(name: str, out: np.ndarray, **inputs: np.ndarray) -> None:
-    """An array to write to, apart in memory from all that is read meanwhile.
+    """A writable array that does not overlap the inputs in memory.
 
-    By the bounds of their memory: to be sure of interleaved arrays may take exponential time.
+    Only memory bounds are compared: an exact answer for interleaved arrays may take exponential
+    time.
     """
     if not out.flags.writeable:
-        raise KernelError(f"{name} cannot be written to: it is read-only")
+        raise KernelError(f"{name} is read-only, but must be writable")
     for other, array in inputs.items():
         if not _have_own_memory(out, array) and np.may_share_memory(out, array):
-            raise KernelError(f"{name} overlaps {other} in memory: they must be apart")
+            raise KernelError(f"{name} overlaps {other} in memory")
 
 
 def _have_own_memory(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether they are, or are views of, two arrays with memory of their own.
+    """Whether they are, or are views of, two different arrays that own their memory.
 
-    This is all there is to see of most arrays. NumPy's function lets other threads run, for which
-    the next kernel is a better time.
+    This settles most cases. NumPy's function releases the GIL, and the next kernel is a better
+    moment for other threads to run.
     """
     one = one if one.base is None else one.base
     other = other if other.base is None else other.base
@@ -117,7 +118,7 @@ def _have_own_memory(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def check_vector(name: str, out: np.ndarray | None, c: int, **inputs: np.ndarray) -> None:
-    """A place, if given, for one number for each of c channels, apart from all that is read."""
+    """None, or a vector to write to with one number per channel, which overlaps no input."""
     if out is not None:
         check_contiguous((c,), **{name: out})
         check_writable(name, out, **inputs)
@@ -129,25 +130,25 @@ def check_flat(length: int, **arrays: np.ndarray) -> None:
 
 
 def check_contiguous(shape: Sequence[int | None], **arrays: np.ndarray) -> None:
-    """Contiguous float32 arrays of this shape, in which None stands for any size."""
+    """Contiguous float32 arrays of this shape; None stands for any size."""
     for name, array in arrays.items():
         check_array(name, array, shape)
         if not array.flags.c_contiguous:
             raise KernelError(f"{name} must be contiguous")
 
 
-def check_kind(name: str, array: np.ndarray, kinds: tuple[DTypeLike, ...]) -> None:
-    """A contiguous array, also with several axes, of one of these kinds of numbers."""
-    if not isinstance(array, np.ndarray) or array.dtype not in kinds:
+def check_dtype(name: str, array: np.ndarray, dtypes: tuple[DTypeLike, ...]) -> None:
+    """A contiguous array, of any number of axes, with one of these dtypes."""
+    if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
         found = getattr(array, "dtype", type(array).__name__)
-        wanted = " or ".join(str(np.dtype(kind)) for kind in kinds)
+        wanted = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
         raise KernelError(f"{name} must be a NumPy array of {wanted}, not of {found}")
     if not (array.flags.c_contiguous and array.flags.aligned):
         raise KernelError(f"{name} must be contiguous and aligned in memory")
 
 
 def check_labels(name: str, t: np.ndarray, rows: int, classes: int, ignore_label: int) -> None:
-    """A label, or the one to ignore, for each row: int32."""
+    """An int32 label for each row: below `classes`, or the one to ignore."""
     if not isinstance(t, np.ndarray) or t.dtype != np.int32 or t.shape != (rows,):
         found = f"{getattr(t, 'dtype', type(t).__name__)} of {getattr(t, 'shape', ())}"
         raise KernelError(f"{name} must be int32 of shape ({rows}), not {found}")

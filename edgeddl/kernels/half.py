@@ -1,28 +1,39 @@
-"""Entry points of half precision on the wire."""
+"""Conversion between float32 and half precision for the wire (half_block.py)."""
 
 from __future__ import annotations
 
-from edgeddl.kernels.checks import check_contiguous, check_kind, check_shape, check_writable
-from edgeddl.kernels.halves import HALF_BLOCK, blocks_for
+from edgeddl.kernels.binding import NativeFunction
+from edgeddl.kernels.checks import check_contiguous, check_dtype, check_shape, check_writable
+from edgeddl.kernels.half_block import HALF_BLOCK, blocks_for
 from edgeddl.kernels.layout import Array
+from edgeddl.kernels.reference import half as reference
 from edgeddl.kernels.selection import selected
+
+_encode = NativeFunction("encode_half", "lpw")
+_decode = NativeFunction("decode_half", "lpw")
 
 
 def encode_half(numbers: Array, blocks: Array) -> None:
-    """The blocks (HALF_BLOCK) become these numbers, rounded to 11 bits; see halves.py."""
-    _check_half(numbers, blocks)
+    """Round the numbers to 11 bits and write them to the blocks (HALF_BLOCK)."""
+    _check(numbers, blocks)
     check_writable("blocks", blocks, numbers=numbers)
-    selected.implementation.encode_half(numbers, blocks)
+    if selected.library is None:
+        reference.encode_half(numbers, blocks)
+    else:
+        _encode(numbers.size, numbers, blocks)
 
 
 def decode_half(blocks: Array, numbers: Array) -> None:
-    """The numbers become those of the blocks."""
-    _check_half(numbers, blocks)
+    """Write the numbers of the blocks to `numbers`."""
+    _check(numbers, blocks)
     check_writable("numbers", numbers, blocks=blocks)
-    selected.implementation.decode_half(blocks, numbers)
+    if selected.library is None:
+        reference.decode_half(blocks, numbers)
+    else:
+        _decode(numbers.size, blocks, numbers)
 
 
-def _check_half(numbers: Array, blocks: Array) -> None:
+def _check(numbers: Array, blocks: Array) -> None:
     check_contiguous((None,), numbers=numbers)
-    check_kind("blocks", blocks, (HALF_BLOCK,))
+    check_dtype("blocks", blocks, (HALF_BLOCK,))
     check_shape("blocks", blocks.shape, (blocks_for(numbers.size),))

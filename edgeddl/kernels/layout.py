@@ -1,8 +1,8 @@
 """Memory order of activations and weights.
 
 Shapes are Chainer's everywhere: activations (N, C, H, W), convolution weights (K, C, kh, kw). In
-memory, activations are channels last, [N][H][W][C], and weights [kh][kw][C][K]: a window of the
-input is then a few runs of contiguous numbers, and both are matrices for one multiplication.
+memory, activations are channels last, [N][H][W][C], and weights [kh][kw][C][K]: each row of an
+input window is then contiguous, and both are matrices that can be multiplied.
 
 N images, C input channels, K output channels, H x W pixels, kh x kw window.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.kernels.deferral import finish
+from edgeddl.kernels.call_queue import flush
 
 Array = np.ndarray
 Shape4 = tuple[int, int, int, int]
@@ -22,15 +22,15 @@ class _Conversions:
 
 
 def conversions() -> int:
-    """How many arrays came in another memory order and had to be copied, so far."""
+    """How many arrays had to be copied into another memory order so far."""
     return _Conversions.count
 
 
 def contiguous(array: Array) -> Array:
-    """As np.ascontiguousarray, for what a kernel may have to write yet."""
+    """As np.ascontiguousarray, for an array that a queued kernel may still have to write."""
     if array.flags.c_contiguous:
         return array
-    finish()
+    flush()
     return np.ascontiguousarray(array)
 
 

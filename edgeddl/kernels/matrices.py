@@ -1,9 +1,9 @@
-"""The matrices of a bucket: where they, and the thin ones they are multiplied with, lie in memory.
+"""Where the gradient matrices of a bucket and PowerSGD's thin matrices lie in flat arrays.
 
-gradients   each matrix (rows, columns) from its start on
-errors      as many numbers, one matrix behind the other
-lefts       a thin matrix (rows, rank) for each, likewise
-rights      one (rank, columns) for each, likewise
+gradients   each matrix (rows, columns), from its own start
+errors      the same matrices, one after the other
+lefts       a thin matrix (rows, rank) for each, one after the other
+rights      a thin matrix (rank, columns) for each, one after the other
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from edgeddl.errors import KernelError
 from edgeddl.kernels.checks import check_flat, is_whole
 from edgeddl.kernels.layout import Array
 
-# struct matrix_place of csrc/matrices.h: a shape, and where it begins in each of these arrays
+# struct matrix_place of csrc/edgeddl.h: a shape, and its offset in each of these arrays
 PLACE = np.dtype([(n, np.int64) for n in ("rows", "columns", "gradient", "error", "left", "right")])
 
 
 class Matrices:
-    """Checked when made; then for many calls, with flat arrays of the lengths it says."""
+    """The layout of the flat arrays; checked once, when it is created."""
 
     def __init__(self, rank: int, gradients: int, places: Iterable[tuple[int, int, int]]) -> None:
-        """Of so many gradients; places are (start, rows, columns), in order."""
+        """`gradients` is the length of that array; places are (start, rows, columns), in order."""
         places = list(places)
         _check_places(rank, gradients, places)
         self.rank, self.gradients = rank, gradients
@@ -53,9 +53,9 @@ class Matrices:
 
 @dataclass(frozen=True)
 class Products:
-    """Gradients that are there only as the products of thin matrices, left times right.
+    """Gradients that exist only as products of thin matrices, left times right.
 
-    start: where, in all gradients of a model, those begin from which the matrices count
+    start: the offset of `matrices` in the gradients of the whole model
     """
 
     start: int
@@ -64,7 +64,7 @@ class Products:
     rights: Array
 
     def bounds(self) -> list[tuple[int, int]]:
-        """Where each matrix begins and ends in all gradients of the model."""
+        """The start and stop of each matrix in the gradients of the whole model."""
         table = self.matrices.table
         starts = self.start + table["gradient"]
         stops = starts + table["rows"] * table["columns"]
@@ -72,7 +72,7 @@ class Products:
 
 
 def check_thin(matrices: Matrices, lefts: Array, rights: Array) -> None:
-    """Flat arrays of the thin matrices of these."""
+    """Check the flat arrays of the thin matrices."""
     check_flat(matrices.lefts, lefts=lefts)
     check_flat(matrices.rights, rights=rights)
 
@@ -87,7 +87,7 @@ def _check_places(rank: int, gradients: int, places: list[tuple[int, int, int]])
         whole = all(map(is_whole, (rank, start, rows, columns)))
         if not whole or min(rank, rows, columns) < 0 or start < before:
             raise KernelError(
-                f"matrices of rank {rank} must be (start, rows, columns) in order, apart and within"
-                f" {gradients} gradients, not {places}"
+                f"matrices of rank {rank} must be (start, rows, columns) in order, disjoint and"
+                f" within {gradients} gradients, not {places}"
             )
         before = start + rows * columns

@@ -1,69 +1,77 @@
-"""Which implementation stands behind the entry points: native code, or NumPy."""
+"""Which kernels compute: native code, or the reference in NumPy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from edgeddl.config import kernel_choice
 from edgeddl.errors import NativeKernelsUnavailable
-from edgeddl.kernels import reference
 from edgeddl.log import logger
+
+if TYPE_CHECKING:
+    from edgeddl.kernels.binding import NativeFunction
+    from edgeddl.kernels.library import Library
 
 
 @dataclass
 class Selection:
-    """A module with all kernels, what to call it, and what there is to say about it.
+    """The library in use (None: the reference), its name, and facts about it for users."""
 
-    Entry points look the implementation up for each call: it can be replaced, as tests and
-    benchmarks do.
-    """
+    library: Library | None = None
+    name: str = "reference"
+    facts: dict[str, str] = field(default_factory=dict)
+    functions: list[NativeFunction] = field(default_factory=list)
 
-    implementation: Any
-    name: str
-    facts: dict[str, str]
+    def use(self, library: Library | None) -> None:
+        """Compute with this library from now on."""
+        if library is not None:
+            for function in self.functions:
+                function.bind(library)
+        self.library = library
 
 
-def select(asked: str) -> Selection:
-    """The implementation for one of config.KERNEL_CHOICES."""
-    if asked == "reference":
-        return _reference("EDGEDDL_KERNELS asks for it")
+# Kernels read `selected.library` at every call, so tests and benchmarks can replace it.
+selected = Selection()
+
+
+def select(choice: str) -> None:
+    """Select the kernels for one of config.KERNEL_CHOICES."""
+    if choice == "reference":
+        _select_reference("EDGEDDL_KERNELS asks for it")
+        return
     try:
-        found = _native()
+        _select_native()
     except NativeKernelsUnavailable as error:
-        if asked == "native":
+        if choice == "native":
             raise
-        logger.warning("NumPy computes, slowly, in the place of native kernels: %s", error)
-        found = _reference(error.message)
-    if asked == "chainer":
-        why = f"EDGEDDL_KERNELS asks for Chainer's functions; for the rest, {found.facts['why']}"
-        name = f"chainer, else {found.name}"
-        return Selection(found.implementation, name, found.facts | {"why": why})
-    return found
+        logger.warning("native kernels are unavailable; falling back to NumPy (slow): %s", error)
+        _select_reference(error.message)
+    if choice == "chainer":
+        why = selected.facts["why"]
+        selected.facts["why"] = f"EDGEDDL_KERNELS asks for Chainer's functions; for the rest, {why}"
+        selected.name = f"chainer, else {selected.name}"
 
 
-def _native() -> Selection:
+def _select_native() -> None:
     try:
-        from edgeddl.kernels import native
-
-        facts = native.describe()
-    except ImportError as error:  # a Python that was built without ctypes
+        from edgeddl.kernels.library import load
+    except ImportError as error:  # a Python without ctypes
         raise NativeKernelsUnavailable(f"they cannot be loaded: {error}") from error
-    return Selection(native, f"native {facts['build']}", facts)
+    library = load()
+    selected.use(library)
+    selected.name, selected.facts = f"native {library.build}", library.describe()
 
 
-def _reference(why: str) -> Selection:
-    return Selection(reference, "reference", {"build": "NumPy", "why": why})
-
-
-selected = select(kernel_choice())
+def _select_reference(why: str) -> None:
+    selected.use(None)
+    selected.name, selected.facts = "reference", {"build": "NumPy", "why": why}
 
 
 def chosen() -> str:
-    """Whose kernels compute in this process, e.g. "native avx2" or "reference"."""
+    """The kernels that compute in this process, e.g. "native avx2" or "reference"."""
     return selected.name
 
 
 def describe() -> dict[str, str]:
-    """What there is to say about them: their build, why they were chosen, ..."""
+    """Facts about them: their build, why they were chosen, threads, compiler."""
     return dict(selected.facts)

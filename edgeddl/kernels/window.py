@@ -7,7 +7,7 @@ from typing import NamedTuple
 from edgeddl.errors import KernelError
 from edgeddl.kernels.checks import is_whole
 
-# Beyond any image, and far from what a product of two does not fit into 64 bits.
+# Larger than any image; the product of two fits into 64 bits with room to spare.
 LARGEST = 2**20
 
 
@@ -26,10 +26,10 @@ class _Geometry(NamedTuple):
 class Window(_Geometry):
     """A window of kh x kw pixels, moved by (sy, sx) over an image padded by (ph, pw) on each side.
 
-    With `cover_all` the last window may reach over the padded edge, so that every pixel is in one:
-    Chainer's default for pooling. The pixels of a window are dy rows and dx columns apart.
+    With `cover_all` the last window may extend beyond the padded edge, so that every pixel is in a
+    window: Chainer's default for pooling. The pixels of a window are dy rows and dx columns apart.
 
-    A tuple, so that looking up what is known of a layer takes no Python to hash it.
+    It is a tuple, so hashing it for a cache lookup runs no Python code.
     """
 
     def __init__(self, *_: int, **__: int) -> None:
@@ -44,23 +44,23 @@ class Window(_Geometry):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The height and width of the image that a window reaches over."""
+        """The height and width that a window covers, including dilation."""
         return (self.kh - 1) * self.dy + 1, (self.kw - 1) * self.dx + 1
 
     def output_size(self, h: int, w: int) -> tuple[int, int]:
-        """How many windows there are from top to bottom and from left to right."""
+        """The number of windows, vertically and horizontally."""
         span_h, span_w = self.span
         out_h = _positions(h + 2 * self.ph - span_h, self.sy, self.cover_all)
         out_w = _positions(w + 2 * self.pw - span_w, self.sx, self.cover_all)
         if out_h < 1 or out_w < 1:
             raise KernelError(
                 f"an image of {h} x {w} pixels is smaller than the window: {self}",
-                hint="larger images, fewer strides before this layer, or more padding",
+                hint="use larger images, fewer strides before this layer, or more padding",
             )
         return out_h, out_w
 
     def covered_size(self, h: int, w: int) -> tuple[int, int]:
-        """The size of the padded image that holds every window whole."""
+        """The size of the padded image that contains every window."""
         (out_h, out_w), (span_h, span_w) = self.output_size(h, w), self.span
         return (
             max(h + 2 * self.ph, (out_h - 1) * self.sy + span_h),

@@ -16,12 +16,12 @@ class BatchNormalization(DirectCall, L.BatchNormalization):
     def forward(
         self, x: Any, *, finetune: bool = False, relu: bool = False, residual: Any = None
     ) -> Any:
-        """Normalises by this batch's statistics in training, by the running ones otherwise.
+        """Normalises with this batch's statistics in training, else with the running statistics.
 
-        Then, beyond Chainer's, in the same pass over memory: the ReLU of this, or of its sum with
-        a residual.
+        Beyond Chainer's, in the same pass over memory: with `relu` the ReLU of the result, with a
+        `residual` the ReLU of their sum.
         """
-        gamma, beta = self._factors(x)
+        gamma, beta = self._gamma_and_beta(x)
         options = {"eps": self.eps, "axis": self.axis, "relu": relu, "residual": residual}
         if not setting("train"):
             return functions.fixed_batch_normalization(
@@ -29,9 +29,9 @@ class BatchNormalization(DirectCall, L.BatchNormalization):
             )
         return functions.batch_normalization(x, gamma, beta, **self._running(finetune), **options)
 
-    def then_convolve(self, x: Any, W: Any, **geometry: Any) -> Any:
-        """The convolution of the ReLU of what this layer gives, which is not kept."""
-        gamma, beta = self._factors(x)
+    def normalize_and_convolve(self, x: Any, W: Any, **geometry: Any) -> Any:
+        """A convolution of this layer's output after a ReLU, without keeping that output."""
+        gamma, beta = self._gamma_and_beta(x)
         if not setting("train"):
             return functions.fixed_normalized_convolution_2d(
                 x, gamma, beta, self.avg_mean, self.avg_var, W, eps=self.eps, **geometry
@@ -40,8 +40,8 @@ class BatchNormalization(DirectCall, L.BatchNormalization):
             x, gamma, beta, W, eps=self.eps, **self._running(finetune=False), **geometry
         )
 
-    def _factors(self, x: Any) -> tuple[Any, Any]:
-        """gamma and beta; where the layer has none, ones and zeros."""
+    def _gamma_and_beta(self, x: Any) -> tuple[Any, Any]:
+        """gamma and beta; ones and zeros if the layer has none."""
         if self.avg_mean is None:
             kept = [size for axis, size in enumerate(x.shape) if axis not in self.axis]
             self._initialize_params(tuple(kept))
@@ -50,9 +50,9 @@ class BatchNormalization(DirectCall, L.BatchNormalization):
         return gamma, beta
 
     def _running(self, finetune: bool) -> dict[str, Any]:
-        """The running statistics to be updated, and how.
+        """The running statistics to update, and their decay.
 
-        Chainer's recomputation runs forward twice: the second time counts for nothing.
+        Chainer's recomputation runs forward twice: the second run must not update them.
         """
         counts = not setting("in_recomputing")
         return {
@@ -62,7 +62,7 @@ class BatchNormalization(DirectCall, L.BatchNormalization):
         }
 
     def _decay(self, counts: bool) -> float:
-        """With this decay the running statistics are the plain mean over all batches so far."""
+        """The decay that makes the running statistics the mean over all batches so far."""
         if counts:
             self.N += 1
         return 1.0 - 1.0 / self.N

@@ -16,7 +16,7 @@ from edgeddl.links.memory_order import order_weights
 
 
 class Convolution2D(DirectCall, L.Convolution2D):
-    """Chainer's link with edgeddl's function; W lies in memory as the kernels want it.
+    """Chainer's link with edgeddl's function; W is in the kernels' memory order.
 
     Without `initialW`, weights are drawn from `rng`, if given, by He's rule.
     """
@@ -36,7 +36,7 @@ class Convolution2D(DirectCall, L.Convolution2D):
         **kwargs: Any,
     ) -> None:
         initial = weights(initialW, rng, gain=2.0)
-        # cuDNN's memory layouts, which Chainer takes for GPUs only, are not for these kernels
+        # these kernels do not support cuDNN's memory layouts, which Chainer uses on GPUs
         with chainer.using_config("compute_mode", None):
             super().__init__(
                 *(in_channels, out_channels, ksize, stride, pad, nobias, initial, initial_bias),
@@ -48,7 +48,7 @@ class Convolution2D(DirectCall, L.Convolution2D):
         order_weights(self.W)
 
     def serialize(self, serializer: Any) -> None:
-        """As Chainer's; a W that had no shape before gets the one that is read."""
+        """As Chainer's; a W without a shape gets the shape that is read."""
         had_no_shape = self.W.array is None
         super().serialize(serializer)
         if had_no_shape:
@@ -57,8 +57,8 @@ class Convolution2D(DirectCall, L.Convolution2D):
     def forward(self, x: Any, *, after: BatchNormalization | None = None) -> Any:
         """Applies the layer to x (N, C, H, W).
 
-        Beyond Chainer's: `after` a normalisation, to the ReLU of what that gives for x. Without a
-        bias, this is not kept then.
+        Beyond Chainer's: with `after`, to the ReLU of that normalisation of x. If this layer has no
+        bias, the normalised array is not kept.
         """
         if array_of(self.W) is None:
             self._initialize_params(x.shape[1])
@@ -68,7 +68,7 @@ class Convolution2D(DirectCall, L.Convolution2D):
             "stride": self.stride, "pad": self.pad, "dilate": self.dilate, "groups": self.groups,
         }  # fmt: skip
         if after is not None and self.b is None:
-            return after.then_convolve(x, self.W, **geometry)
+            return after.normalize_and_convolve(x, self.W, **geometry)
         if after is not None:
             x = after(x, relu=True)
         return functions.convolution_2d(x, self.W, self.b, **geometry)

@@ -13,7 +13,7 @@ from edgeddl.links.direct_call import DirectCall
 
 
 class ConvolutionBN(DirectCall, chainer.Chain):
-    """A convolution that keeps the size of its image (but for the stride), then normalisation.
+    """A convolution that keeps the image size (apart from the stride), then a normalisation.
 
     It has no bias: the normalisation would cancel it.
     """
@@ -44,8 +44,8 @@ class ConvolutionBN(DirectCall, chainer.Chain):
     ) -> Any:
         """Applies both; then a ReLU, or the addition of a residual and a ReLU.
 
-        `after` another layer, x is what that one's convolution gives: its normalisation and a ReLU
-        are applied as x is read.
+        With `after`, x is the result of that layer's convolution: its normalisation and a ReLU are
+        applied as x is read.
         """
         h = self.convolution(x, after=None if after is None else after.normalization)
         return self.normalization(h, relu=relu, residual=residual)

@@ -12,8 +12,8 @@ from edgeddl.links.direct_call import DirectCall
 class DepthwiseConvolution2D(DirectCall, L.DepthwiseConvolution2D):
     """Chainer's link with edgeddl's function.
 
-    Faster is Convolution2D with as many groups as channels: its W (C*M, 1, kh, kw) is what the
-    kernels take, where Chainer's (M, C, kh, kw) has to be rearranged in each pass.
+    Convolution2D with as many groups as channels is faster: the kernels take its W
+    (C*M, 1, kh, kw), whereas Chainer's (M, C, kh, kw) has to be rearranged in each pass.
     """
 
     def forward(self, x: Any) -> Any:

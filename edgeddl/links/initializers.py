@@ -1,7 +1,7 @@
-"""Initial weights drawn from a generator that is passed in.
+"""Initial weights drawn from a given random generator.
 
-Chainer's own initialisers draw from NumPy's global state, which every library may have moved: a
-model that gives its links a generator starts the same every time.
+Chainer's initialisers use NumPy's global state, which any library may change. A model that passes
+its links a generator always starts with the same weights.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ScaledNormal(chainer.Initializer):
 
 
 def weights(initial: object, rng: np.random.Generator | None, gain: float) -> object:
-    """What to give Chainer as `initialW`: what was asked for, or random numbers from `rng`.
+    """The `initialW` for Chainer: the given one, or random numbers from `rng`.
 
-    Without either it is None: Chainer's default, LeCun's rule and NumPy's global state.
+    Without either it is None: Chainer's default, LeCun's rule with NumPy's global state.
     """
     return ScaledNormal(rng, gain) if initial is None and rng is not None else initial

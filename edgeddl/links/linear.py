@@ -16,7 +16,7 @@ from edgeddl.links.initializers import weights
 class Linear(DirectCall, L.Linear):
     """Chainer's link with edgeddl's function.
 
-    Without `initialW`, weights are drawn by LeCun's rule, as Chainer's are: from `rng`, if given.
+    Without `initialW`, weights are drawn by LeCun's rule as in Chainer, from `rng` if given.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Linear(DirectCall, L.Linear):
         super().__init__(in_size, out_size, nobias, weights(initialW, rng, 1.0), initial_bias)
 
     def forward(self, x: Any, n_batch_axes: int = 1) -> Any:
-        """Applies the layer to x, whose axes after the batch's are joined to one."""
+        """Applies the layer to x, whose axes after the batch axes are flattened into one."""
         if self.W.array is None:
             self._initialize_params(math.prod(x.shape[n_batch_axes:]))
         return functions.linear(x, self.W, self.b, n_batch_axes=n_batch_axes)

@@ -1,4 +1,4 @@
-"""Networks: one a file, chosen by name, or a user's own by "package.module:callable"."""
+"""Networks, one per file; chosen by name, or by "package.module:callable" for your own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["build_model", "count_macs", "find_model", "is_frozen"]
 
 
 def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int = 0) -> Any:
-    """A chainer.Chain whose forward(x) gives logits; equal seeds give equal parameters.
+    """A chainer.Chain whose forward(x) returns logits; equal seeds give equal parameters.
 
-    A user's own callable is called with `classes` only, and sees to its seed itself.
+    A user's own callable is called with `classes` only and handles its own seed.
     """
     make = find_model(name)
     if ":" in name:
@@ -30,10 +30,14 @@ def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int 
 
 
 def find_model(name: str) -> Callable[..., Any]:
-    """What builds the model of this name; a ConfigError if there is none."""
+    """The callable that builds this model; raises ConfigError if there is none."""
     if name not in MODELS and ":" not in name:
         close = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"did you mean {close[0]}?" if close else 'your own: "package.module:callable"'
+        hint = (
+            f"did you mean {close[0]}?"
+            if close
+            else 'use "package.module:callable" for your own model'
+        )
         raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {name!r}", hint=hint)
     return load("model", MODELS.get(name, name))
 
@@ -46,5 +50,5 @@ def _build_own(name: str, make: Callable[..., Any], classes: int) -> Any:
         raise ConfigError(f"model {name}: {problem}") from error
     model = make(classes=classes)
     if not isinstance(model, chainer.Link):
-        raise ConfigError(f"model {name}: gave {type(model).__name__}, not a chainer.Chain")
+        raise ConfigError(f"model {name}: returned {type(model).__name__}, not a chainer.Chain")
     return model

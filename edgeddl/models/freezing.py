@@ -1,8 +1,8 @@
-"""Frozen parameters: a model says which by Chainer's `disable_update`.
+"""Frozen parameters: a model freezes them with Chainer's `disable_update`.
 
-Chainer notes it in the update rule that an optimizer gives a parameter, and ignores the call where
-there is none yet. edgeddl has an optimizer of its own, so a parameter never gets such a rule: here
-it gets one that only holds the note. An optimizer of Chainer's replaces it, as it replaces any.
+Chainer stores this in the update rule that an optimizer sets for a parameter, and ignores the call
+if there is no rule yet. edgeddl's own optimizer sets no update rules. So this module adds a rule
+that only stores the flag. A Chainer optimizer replaces it, as it replaces any rule.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 from edgeddl.chainer_compat import chainer
 
 
-class Note(chainer.UpdateRule):
-    """An update rule that updates nothing; whether it is enabled is all there is to it."""
+class UpdateFlag(chainer.UpdateRule):
+    """An update rule that updates nothing; it only stores whether it is enabled."""
 
     def update(self, param: Any) -> None:
-        """Nothing, as with a parameter that has no rule."""
+        """Does nothing, as if the parameter had no rule."""
 
 
 _chainers_disable_update = chainer.Link.disable_update
 
 
 def _disable_update(link: Any) -> None:
-    """As Chainer's, also for parameters that no optimizer has been set up for."""
+    """As Chainer's, but also for parameters without an optimizer."""
     for parameter in link.params():
         if parameter.update_rule is None:
-            parameter.update_rule = Note()
+            parameter.update_rule = UpdateFlag()
     _chainers_disable_update(link)
 
 
@@ -34,6 +34,6 @@ chainer.Link.disable_update = _disable_update
 
 
 def is_frozen(parameter: chainer.Parameter) -> bool:
-    """Whether training leaves this parameter as it is."""
+    """Whether training does not update this parameter."""
     rule = parameter.update_rule
     return rule is not None and not rule.enabled

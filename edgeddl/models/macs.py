@@ -1,4 +1,4 @@
-"""How much work a network is."""
+"""Counts the multiply-accumulates of a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeddl.functions.linear import Linear
 
 
 class _MacCounter(chainer.FunctionHook):
-    """Adds up the multiply-accumulates of the convolutions and linear layers that pass by."""
+    """Adds up the multiply-accumulates of convolutions and linear layers."""
 
     def __init__(self) -> None:
         self.macs = 0

@@ -1,8 +1,8 @@
 """ResNet-18: He et al., Deep Residual Learning for Image Recognition, 2016.
 
 Two stems. "cifar", 3 x 3 without pooling, for images of 32 x 32 pixels: 11,173,962 parameters in
-62 tensors for 10 classes, 0.555 GMAC an image. "imagenet", 7 x 7 with stride 2 and max pooling, for
-large images: on 32 x 32 pixels 15 times less work for the same amount of gradients.
+62 tensors for 10 classes, 0.555 GMAC per image. "imagenet", 7 x 7 with stride 2 and max pooling,
+for large images: on 32 x 32 pixels 15 times less work for the same amount of gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeddl.registry import STEMS
 
 
 class BasicBlock(DirectCall, chainer.Chain):
-    """relu(x + F(x)); where the shape changes, x passes a 1 x 1 convolution."""
+    """relu(x + F(x)); if the shape changes, x goes through a 1 x 1 convolution."""
 
     def __init__(self, c: int, k: int, stride: int, rng: np.random.Generator) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class ResNet18(chainer.Chain):
         if self.pools:
             h = functions.max_pooling_2d(h, 3, stride=2, pad=1, cover_all=False)
         for block in (*self.stage1, *self.stage2, *self.stage3, *self.stage4):
-            h = block(h)  # and nobody holds what it was before: stages called as such would
+            h = block(h)  # not stage(h), which would keep the previous activation alive
         return self.head(functions.global_average_pooling_2d(h))
 
 

@@ -1,9 +1,9 @@
 """ResNet-9 at half width: a small residual network for images of 32 x 32 pixels.
 
-After the fast CIFAR-10 network of David Page (How to Train Your ResNet, 2018), with 32, 64, 128 and
-256 channels instead of 64 to 512: 1,646,112 parameters in 25 tensors for 10 classes, 0.095 GMAC an
-image. Training costs about 6 flop a MAC, 0.57 GFLOP an image: at some 20 GFLOPS a Raspberry Pi 4
-does 35 images a second, and four of them 20 epochs of CIFAR-10 in two hours.
+Based on the fast CIFAR-10 network of David Page (How to Train Your ResNet, 2018), with 32, 64, 128
+and 256 channels instead of 64 to 512: 1,646,112 parameters in 25 tensors for 10 classes, 0.095 GMAC
+per image. Training costs about 6 flop per MAC, 0.57 GFLOP per image: at about 20 GFLOPS a Raspberry
+Pi 4 trains 35 images per second, and four of them 20 epochs of CIFAR-10 in two hours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgeddl.chainer_compat import chainer
 from edgeddl.errors import ConfigError
 from edgeddl.links import ConvolutionBN, Linear
 
-# Page's: logits start small, so that the softmax is not saturated while the learning rate is high.
+# From Page: small initial logits do not saturate the softmax while the learning rate is high.
 OUTPUT_SCALE = 0.125
 
 

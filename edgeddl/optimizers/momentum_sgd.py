@@ -28,8 +28,9 @@ class Segment:
 class MomentumSGD:
     """v = momentum * v + d;  p -= learning_rate * v,  with d = gradient + weight_decay * p.
 
-    With Nesterov's momentum, p -= learning_rate * (d + momentum * v). The learning rate is not in
-    the velocity, so a schedule takes effect at once. Elements in no segment stay as they are.
+    With Nesterov's momentum, p -= learning_rate * (d + momentum * v). The velocity does not include
+    the learning rate, so a schedule takes effect at once. Elements outside all segments are not
+    changed.
 
     `factored`: gradients that exist only as products of thin matrices, each within one segment.
     """

@@ -21,7 +21,7 @@ from edgeddl.functions import smoothed_softmax_cross_entropy
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.node import scaled_limits
-from edgeddl.kernels.deferral import deferred
+from edgeddl.kernels.call_queue import queued_calls
 from edgeddl.training.parameters import named_parameters
 from edgeddl.training.statistics import RunningStatistics
 
@@ -61,7 +61,7 @@ class BlankPasses:
         """Forward and backward, as the updater does them."""
         labels = np.zeros(images, np.int32)
         with chainer.using_config("train", True), collecting(self._sink):
-            with deferred():
+            with queued_calls():
                 loss = smoothed_softmax_cross_entropy(self._model(self._blank(images)), labels, 0.0)
                 float(loss.array)
             backpropagate(loss, np.asarray(1, loss.dtype))

@@ -18,7 +18,7 @@ from edgeddl.functions import smoothed_softmax_cross_entropy
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.read_barrier import read_barrier
-from edgeddl.kernels.deferral import deferred, finish
+from edgeddl.kernels.call_queue import flush, queued_calls
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.clock import StepClock
 from edgeddl.training.parameters import named_parameters
@@ -80,7 +80,7 @@ class Updater:
             self.finish_pending_update(clock)
         images = self._exchange.begin_step(batch)
         for x, t in batch.micro_batches:
-            with clock.phase("forward"), self._waiting_for_parameters(clock), deferred():
+            with clock.phase("forward"), self._waiting_for_parameters(clock), queued_calls():
                 loss = smoothed_softmax_cross_entropy(self._model(x), t, self._label_smoothing)
                 scalars[0] += float(loss.array) * (len(t) / batch.images)
             self.finish_pending_update(clock)  # backward overwrites the gradients it waits for
@@ -126,7 +126,7 @@ class Updater:
     def _await(self, clock: StepClock, inputs: Sequence[Any]) -> None:
         """A function is about to read these inputs."""
         if not self._late_parameters.isdisjoint(map(id, inputs)):
-            finish()  # queued kernels run while gradients travel
+            flush()  # queued kernels run while gradients travel
             self.finish_pending_update(clock)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from edgeddl import kernels
-from edgeddl.kernels import reference
+from edgeddl.kernels.selection import selected
 
 PEAK_TRIALS = 3
 
@@ -21,19 +20,17 @@ def chosen_kernels() -> str:
 
 
 def peak_gflops(threads: int) -> float | None:
-    """Measure the processor's peak multiply-add rate in GFLOPS; None without native kernels."""
-    if not chosen_kernels().startswith("native"):
+    """The best measured rate of multiply-adds, in GFLOPS; None without a library."""
+    if selected.library is None:
         return None
-    from edgeddl.kernels.native.library import measure_peak
-
-    return max(measure_peak(threads) for _ in range(PEAK_TRIALS))
+    return max(selected.library.measure_peak(threads) for _ in range(PEAK_TRIALS))
 
 
 @contextmanager
 def timed_kernels() -> Iterator[list[float]]:
-    """Within the block, append the seconds of every kernel call to the list."""
+    """Within the block, the seconds of every kernel call are appended to the list."""
     seconds: list[float] = []
-    places = _c_functions() or _entry_points()
+    places = _entry_points() if selected.library is None else _c_functions()
     try:
         for place, name, kernel in places:
             setattr(place, name, partial(_call_timed, kernel, seconds))
@@ -52,27 +49,20 @@ def _call_timed(
     return result
 
 
-Place = tuple[object, str, Callable[..., Any]]  # owner, attribute name, function
+Place = tuple[object, str, Callable[..., Any]]  # an object, its attribute, and the kernel there
 
 
 def _c_functions() -> list[Place]:
-    """Find the native kernels; everything around them counts as Python time."""
-    modules = [
-        module
-        for path, module in list(sys.modules.items())
-        if path.startswith("edgeddl.kernels.native.")
-    ]
-    values = [value for module in modules for value in vars(module).values()]
-    # queued calls have their own C functions
-    deferrable = [value for value in values if hasattr(value, "later")]
+    """The C functions: what runs before and after them counts as Python."""
     return [
-        (place, name, value)
-        for place in [*modules, *deferrable]
-        for name, value in list(vars(place).items())
-        if hasattr(value, "argtypes")
+        (function, name, vars(function)[name])
+        for function in selected.functions
+        for name in ("call", "call_converted")
+        if name in vars(function)
     ]
 
 
 def _entry_points() -> list[Place]:
-    """Find the entry points of the NumPy kernels, which are Python functions."""
-    return [(kernels, name, getattr(kernels, name)) for name in reference.__all__]
+    """The kernels in NumPy, which are Python themselves."""
+    names = set(kernels.__all__) - {"chosen", "describe"}
+    return [(kernels, name, getattr(kernels, name)) for name in sorted(names)]

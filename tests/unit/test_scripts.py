@@ -65,7 +65,8 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copytree(REPOSITORY / "scripts", folder / "scripts", ignore=ignored)
     csrc = "edgeddl/kernels/csrc"
     shutil.copytree(REPOSITORY / csrc, folder / csrc)
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "edgeddl/edgeddl.pth"):
+    package = ("edgeddl/edgeddl.pth", "edgeddl/kernel_builds.py")
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", *package):
         shutil.copy(REPOSITORY / name, folder / name)
     (tmp_path / "python").write_text(STAND_IN)
     (tmp_path / "python").chmod(0o755)

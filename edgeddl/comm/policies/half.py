@@ -1,4 +1,4 @@
-"""Half precision on the wire, in blocks that share a power of two (kernels/halves.py)."""
+"""Half precision on the wire, in blocks that share a power of two (kernels/half_block.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgeddl.comm.bucket import Bucket, BucketPlan
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.policies import Policy
 from edgeddl.kernels import decode_half, encode_half
-from edgeddl.kernels.halves import HALF_BLOCK, blocks_for, empty_blocks
+from edgeddl.kernels.half_block import HALF_BLOCK, blocks_for, empty_blocks
 
 
 class HalfPrecision(Policy):

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "convolution.h"
+#include "edgeddl.h"
 
 /* Tiles reach beyond small images, and products with what is there cost as much as others. Of a
  * 1 x 1 image Winograd's algorithm takes 36 products, and patches, which leave out the padding, 1.
@@ -21,7 +22,7 @@ static int is_depthwise(const conv *s)
 typedef struct {
     const float *x;
     long pixels, c;
-    prologue before;
+    folded_norm norm;
     float *copy;
 } normalization;
 
@@ -32,34 +33,34 @@ static void normalize_part(void *context, int part, int parts)
     for (long pixel = share(j->pixels, part, parts); pixel < end; pixel++)
         for (long c = 0; c < j->c; c += LANES) {
             const long i = pixel * j->c + c, count = j->c - c;
-            const vec scale = load_some(j->before.scale + c, count);
-            const vec shift = load_some(j->before.shift + c, count);
+            const vec scale = load_some(j->norm.scale + c, count);
+            const vec shift = load_some(j->norm.shift + c, count);
             store_some(j->copy + i, normalize(load_some(j->x + i, count), scale, shift), count);
         }
 }
 
 /* To be freed; NULL if there is no memory. */
-static float *normalized_copy(const conv *s, const float *x, prologue before)
+static float *normalized_copy(const conv *s, const float *x, folded_norm norm)
 {
     const long pixels = s->n * s->h * s->w;
     float *copy = malloc((size_t)(pixels * s->c + 1) * sizeof(float));
-    normalization j = {x, pixels, s->c, before, copy};
+    normalization j = {x, pixels, s->c, norm, copy};
     if (copy)
         run_parts(normalize_part, &j, parts_for(pixels, s->c));
     return copy;
 }
 
-EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
-                                       const float *shift, const float *W, const float *bias,
-                                       float *y)
+int edgeddl_convolution_forward(const conv *shape, const float *x, const float *scale,
+                                const float *shift, const float *W, const float *bias,
+                                float *y)
 {
-    const prologue before = {scale, shift};
+    const folded_norm norm = {scale, shift};
     int result = NOT_FINITE;
     if (winograd_pays(shape, 0))
-        result = winograd_forward(shape, x, before, W, bias, y);
+        result = winograd_forward(shape, x, norm, W, bias, y);
     if (result != NOT_FINITE)
         return result;
-    float *copy = scale ? normalized_copy(shape, x, before) : NULL;
+    float *copy = scale ? normalized_copy(shape, x, norm) : NULL;
     if (scale && !copy)
         return OUT_OF_MEMORY;
     result = is_depthwise(shape) ? depthwise_forward(shape, copy ? copy : x, W, bias, y)
@@ -68,8 +69,8 @@ EXPORT int edgeddl_convolution_forward(const conv *shape, const float *x, const 
     return result;
 }
 
-EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
-                                              const float *plus, float *gx)
+int edgeddl_convolution_input_gradient(const conv *shape, const float *gy, const float *W,
+                                       const float *plus, float *gx)
 {
     int result = NOT_FINITE;
     if (winograd_pays(shape, 1))
@@ -80,11 +81,11 @@ EXPORT int edgeddl_convolution_input_gradient(const conv *shape, const float *gy
                                : direct_input_gradient(shape, gy, W, plus, gx);
 }
 
-EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,
-                                               const float *scale, const float *shift,
-                                               const float *gy, float *gW)
+int edgeddl_convolution_weight_gradient(const conv *shape, const float *x,
+                                        const float *scale, const float *shift,
+                                        const float *gy, float *gW)
 {
-    const prologue before = {scale, shift};
+    const folded_norm norm = {scale, shift};
     const long count = shape->kh * shape->kw * (shape->c / shape->groups) * shape->k;
     int result = NOT_FINITE;
     if (shape->n == 0) {
@@ -92,10 +93,10 @@ EXPORT int edgeddl_convolution_weight_gradient(const conv *shape, const float *x
         return DONE;
     }
     if (winograd_pays(shape, 0))
-        result = winograd_weight_gradient(shape, x, before, gy, gW);
+        result = winograd_weight_gradient(shape, x, norm, gy, gW);
     if (result != NOT_FINITE)
         return result;
-    float *copy = scale ? normalized_copy(shape, x, before) : NULL;
+    float *copy = scale ? normalized_copy(shape, x, norm) : NULL;
     if (scale && !copy)
         return OUT_OF_MEMORY;
     result = is_depthwise(shape) ? depthwise_weight_gradient(shape, copy ? copy : x, gy, gW)

@@ -10,20 +10,15 @@
 #ifndef EDGEDDL_CONVOLUTION_H
 #define EDGEDDL_CONVOLUTION_H
 
+#include "edgeddl.h"
 #include "gemm.h"
 #include "threads.h"
-
-typedef struct {
-    long n, h, w, c, k;
-    long kh, kw, sy, sx, ph, pw, dy, dx; /* window, stride, padding, dilation */
-    long groups, out_h, out_w;
-} conv;
 
 /* What is done to x as it is read: max(x * scale + shift, 0) for each channel, if scale is given.
  * To Winograd's algorithm a normalised and rectified activation need not exist in memory. */
 typedef struct {
     const float *scale, *shift;
-} prologue;
+} folded_norm;
 
 ALWAYS_INLINE vec normalize(vec x, vec scale, vec shift) { return rectify(x * scale + shift); }
 
@@ -34,10 +29,10 @@ typedef struct {
     const float *W;
     long c, k;      /* of one group */
     long row;       /* distance of two input channels in memory: k of all groups */
-    int turned;
+    int transposed;
 } weights;
 
-ALWAYS_INLINE long weight_columns(const weights *w) { return w->turned ? w->c : w->k; }
+ALWAYS_INLINE long weight_columns(const weights *w) { return w->transposed ? w->c : w->k; }
 
 /* Rows first .. first + rows of one tap (position in the window) of the panel that begins at
  * `column`, as [rows][width]; zeros beyond the last column. */
@@ -48,11 +43,11 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
 int winograd_fits(const conv *shape);
 /* For each pair of an input and an output channel; those of gx may be more. */
 long winograd_products(const conv *shape, int of_x);
-int winograd_forward(const conv *shape, const float *x, prologue before, const float *W,
+int winograd_forward(const conv *shape, const float *x, folded_norm norm, const float *W,
                      const float *bias, float *y);
 int winograd_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
                             float *gx);
-int winograd_weight_gradient(const conv *shape, const float *x, prologue before, const float *gy,
+int winograd_weight_gradient(const conv *shape, const float *x, folded_norm norm, const float *gy,
                              float *gW);
 
 /* Any window, by products of patches, read in the image itself. */

@@ -11,7 +11,7 @@
 enum {
     COLUMNS = 4,         /* outputs at a time that see the same taps */
     ROWS = TILE_VECTORS, /* in a walk: three sums each, and nine weights, in 32 or 16 registers */
-    WALK = 28,           /* columns: what was read of them is in the cache for the next channels */
+    STRIP = 28,          /* columns: what was read of them is in the cache for the next channels */
     CHANNELS = 64,       /* whose walks follow one another */
 };
 
@@ -148,8 +148,8 @@ static void do_row(const job *j, long row, float *W)
 
 /* A walk, for a vector of channels. In registers are the weights, or their gradients, and of each
  * row the sums, or gy, of the three columns that see the present pixels. */
-ALWAYS_INLINE void walk(const job *j, const path p, const int gradient, long c, long lanes,
-                        float *weights)
+ALWAYS_INLINE void slide_window(const job *j, const path p, const int gradient, long c, long lanes,
+                                float *weights)
 {
     const axis a = *j->x;
     const long step = a.window_step * LANES, next = j->wide * j->c, line = a.pixels * j->c;
@@ -209,7 +209,8 @@ static void copy_pixels(const job *j, path *p, long c, float *copy)
 {
     const long from = max_long(p->first + j->x->origin, 0), line = j->x->pixels * j->c;
     const long to = min_long(p->end + 2 + j->x->origin, j->x->pixels);
-    p->x = copy, p->at = -from * CHANNELS - c, p->pixel = CHANNELS, p->line = (WALK + 2) * CHANNELS;
+    p->x = copy, p->at = -from * CHANNELS - c;
+    p->pixel = CHANNELS, p->line = (STRIP + 2) * CHANNELS;
     for (long row = p->from; row < p->to; row++)
         for (long pixel = from; pixel < to; pixel++)
             memcpy(copy + row * p->line + (pixel - from) * CHANNELS,
@@ -223,27 +224,27 @@ static void do_rows(const job *j, long row, float *W)
     /* With pixels 2 KB apart the address of most loads ends like that of a store just before, by
      * which processors guess that it is the same; then loads wait. Copied pixels lie elsewhere. */
     const int copied = !j->gy && j->c * sizeof(float) % 2048 == 0;
-    float copy[(ROWS + 2) * (WALK + 2) * CHANNELS];
+    float copy[(ROWS + 2) * (STRIP + 2) * CHANNELS];
     const long y = row % j->high, top = y + j->y->origin, line = j->x->pixels * j->c;
-    const long rows = min_long(ROWS, j->high - y), walks = ceil_div(j->wide, WALK);
+    const long rows = min_long(ROWS, j->high - y), strips = ceil_div(j->wide, STRIP);
     path p = {.x = j->source, .line = line, .pixel = j->c,
               .from = max_long(-top, 0), .to = min_long(rows + 2, j->y->pixels - top),
               .source = (row / j->high * j->y->pixels + top) * line, .out = row * j->wide * j->c,
               .rows = rows};
     p.at = p.source;
-    for (long i = 0; i < walks; i++)
+    for (long i = 0; i < strips; i++)
         for (long c = 0; c < j->c; c += LANES) {
-            p.first = j->wide * i / walks, p.end = j->wide * (i + 1) / walks;
+            p.first = j->wide * i / strips, p.end = j->wide * (i + 1) / strips;
             if (copied && c % CHANNELS == 0)
                 copy_pixels(j, &p, c, copy);
             if (j->c - c >= LANES && j->gy)
-                walk(j, p, 1, c, LANES, W);
+                slide_window(j, p, 1, c, LANES, W);
             else if (j->c - c >= LANES)
-                walk(j, p, 0, c, LANES, W);
+                slide_window(j, p, 0, c, LANES, W);
             else if (j->gy)
-                walk(j, p, 1, c, j->c - c, W);
+                slide_window(j, p, 1, c, j->c - c, W);
             else
-                walk(j, p, 0, c, j->c - c, W);
+                slide_window(j, p, 0, c, j->c - c, W);
         }
 }
 
@@ -257,14 +258,14 @@ static long packed_length(const job *j) { return j->taps * round_up(j->c, LANES)
 static void do_part(void *context, int part, int parts)
 {
     const job *j = context;
-    const int walks = slides(j->x, j->x_phases) && slides(j->y, j->y_phases);
-    const long in_image = walks ? ceil_div(j->high, ROWS) : j->high;
+    const int slide = slides(j->x, j->x_phases) && slides(j->y, j->y_phases);
+    const long in_image = slide ? ceil_div(j->high, ROWS) : j->high;
     const long count = j->rows / max_long(j->high, 1) * in_image;
     float *W = j->gy ? j->W + part * packed_length(j) : j->W;
     if (j->gy)
         memset(W, 0, (size_t)packed_length(j) * sizeof(float));
     for (long i = share(count, part, parts); i < share(count, part + 1, parts); i++)
-        if (walks)
+        if (slide)
             do_rows(j, i / in_image * j->high + i % in_image * ROWS, W);
         else
             do_row(j, i, W);

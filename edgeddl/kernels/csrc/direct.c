@@ -64,12 +64,12 @@ static void compute(void *context, int part, int parts)
 {
     job *j = context;
     const long count = patch_count(&j->x), panels = panel_count(j);
-    float *memory = part_workspace((size_t)walk_floats(&j->x), &j->result);
+    float *memory = part_workspace((size_t)run_floats(&j->x), &j->result);
     if (!memory)
         return;
     block b;
-    start_walk(&b, &j->x, j->by_panels ? 0 : share(count, part, parts),
-               j->by_panels ? count : share(count, part + 1, parts), memory);
+    start_blocks(&b, &j->x, j->by_panels ? 0 : share(count, part, parts),
+                 j->by_panels ? count : share(count, part + 1, parts), memory);
     while (next_block(&b))
         multiply_block(j, &b, j->by_panels ? share(panels, part, parts) : 0,
                        j->by_panels ? share(panels, part + 1, parts) : panels);
@@ -91,10 +91,10 @@ static int convolve(job *j)
     return j->result;
 }
 
-static weights group_weights(const conv *s, const float *W, long group, int turned)
+static weights group_weights(const conv *s, const float *W, long group, int transposed)
 {
     const long k = s->k / s->groups;
-    return (weights){W + group * k, s->c / s->groups, k, s->k, turned};
+    return (weights){W + group * k, s->c / s->groups, k, s->k, transposed};
 }
 
 /* Taps through which an output sees a pixel, over all outputs of an axis. */

@@ -46,12 +46,12 @@ static void sum_products(job *j, long patch_from, long patch_to, long first, lon
     const int pack = j->x.out_pixel != TILE_COLUMNS || j->k % LANES != 0;
     const long to = min_long(panel_to * TILE_COLUMNS, j->k);
     const long packed_floats = BLOCK_PATCHES * TILE_COLUMNS;
-    float *packed = part_workspace((size_t)(packed_floats + walk_floats(&j->x)), &j->result);
+    float *packed = part_workspace((size_t)(packed_floats + run_floats(&j->x)), &j->result);
     if (!packed)
         return;
     run depth[BLOCK_PATCHES];
     block b;
-    start_walk(&b, &j->x, patch_from, patch_to, packed + packed_floats);
+    start_blocks(&b, &j->x, patch_from, patch_to, packed + packed_floats);
     while (next_block(&b)) {
         product m = {
             .runs = depth, .run_count = find_depth(&b, pack, depth),

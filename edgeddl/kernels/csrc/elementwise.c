@@ -1,4 +1,5 @@
 /* ReLU and addition: number by number, in plain loops that compilers make vector code of. */
+#include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -40,17 +41,17 @@ static int compute(arrays job)
     return DONE;
 }
 
-EXPORT int edgeddl_relu_forward(const float *x, float *y, long count)
+int edgeddl_relu_forward(const float *x, float *y, long count)
 {
     return compute((arrays){RELU, x, NULL, y, count});
 }
 
-EXPORT int edgeddl_relu_backward(const float *y, const float *gy, float *gx, long count)
+int edgeddl_relu_backward(const float *y, const float *gy, float *gx, long count)
 {
     return compute((arrays){RELU_GRADIENT, y, gy, gx, count});
 }
 
-EXPORT int edgeddl_add(const float *x, const float *y, float *sum, long count)
+int edgeddl_add(const float *x, const float *y, float *sum, long count)
 {
     return compute((arrays){ADD, x, y, sum, count});
 }

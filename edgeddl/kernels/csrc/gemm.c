@@ -8,7 +8,7 @@ typedef struct {
     long lanes;         /* of the last vector of each row */
     const float *start; /* of the sums: like c, or one row for all; NULL for 0 */
     int start_rows;
-    stream ahead[2];
+    prefetch ahead[2];
 } tile;
 
 /* `rows` by `vectors` accumulators stay in registers over the whole depth. Both are constants where
@@ -22,7 +22,7 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
     vec sum[TILE_ROWS][TILE_VECTORS];
     const float *a[TILE_ROWS];
     long c[TILE_ROWS];
-    stream now = t->ahead[0], then = t->ahead[1];
+    prefetch now = t->ahead[0], then = t->ahead[1];
     const long a_depth = transposed ? m->a_depth : 1, b_depth = m->b_depth;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -58,7 +58,7 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
                 __builtin_prefetch(then.at, 0, 2);
                 then.at += then.step;
             } else { /* in turn; unrolled, this costs nothing */
-                const stream other = now;
+                const prefetch other = now;
                 now = then, then = other;
             }
             at += a_depth;
@@ -125,10 +125,10 @@ static void multiply_columns(const product *m, long rows, long columns)
     }
 }
 
-stream ask_for(const float *first, long floats, long steps)
+prefetch prefetch_range(const float *first, long floats, long steps)
 {
     const long bytes = floats * (long)sizeof(float), turns = BOTH_STREAMS ? steps : (steps + 1) / 2;
-    return (stream){(const char *)first, min_long(ceil_div(bytes, max_long(turns, 1)), 64)};
+    return (prefetch){(const char *)first, min_long(ceil_div(bytes, max_long(turns, 1)), 64)};
 }
 
 long product_steps(long depth, long rows, long columns)
@@ -142,7 +142,7 @@ void multiply(const product *whole, long rows, long columns)
     const run one = {0, 0, m.depth};
     if (!m.runs)
         m.runs = &one, m.run_count = 1;
-    stream none = {(const char *)m.b, 0}; /* which is there: nowhere takes long to look up */
+    prefetch none = {(const char *)m.b, 0}; /* which is there: nowhere takes long to look up */
     for (int s = 0; s < 2; s++)
         if (!m.ahead[s])
             m.ahead[s] = &none;

@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
     const char *at;
     long step;
-} stream;
+} prefetch;
 
 typedef struct {
     long depth;
@@ -38,7 +38,7 @@ typedef struct {
     float *c;
     long c_row;
     int add; /* to what is in c */
-    stream *ahead[2]; /* either may be NULL; they move on */
+    prefetch *ahead[2]; /* either may be NULL; they move on */
     const run *runs; /* if given, instead of depth */
     long run_count;
     const place *places; /* if given, instead of a_row and c_row; no column too many is written */
@@ -47,7 +47,7 @@ typedef struct {
 
 /* So many numbers in so many steps. Past their end it goes on asking, which costs little: memory is
  * not read by it, and need not be there. */
-stream ask_for(const float *first, long floats, long steps);
+prefetch prefetch_range(const float *first, long floats, long steps);
 
 /* In how many steps of depth, of all register tiles, a product is computed. */
 long product_steps(long depth, long rows, long columns);

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "edgeddl.h"
 #include "half.h"
 #include "simd.h"
 #include "threads.h"
@@ -53,14 +54,14 @@ void decode_block(const half_block *restrict block, long count, float *restrict 
     }
 }
 
-EXPORT int edgeddl_encode_half(long count, const float *numbers, half_block *blocks)
+int edgeddl_encode_half(long count, const float *numbers, half_block *blocks)
 {
     for (long first = 0; first < count; first += BLOCK)
         encode_block(numbers + first, min_long(BLOCK, count - first), blocks++);
     return DONE;
 }
 
-EXPORT int edgeddl_decode_half(long count, const half_block *blocks, float *numbers)
+int edgeddl_decode_half(long count, const half_block *blocks, float *numbers)
 {
     for (long first = 0; first < count; first += BLOCK)
         decode_block(blocks++, min_long(BLOCK, count - first), numbers + first);

@@ -2,14 +2,7 @@
 #ifndef EDGEDDL_HALF_H
 #define EDGEDDL_HALF_H
 
-#include <stdint.h>
-
-enum { BLOCK = 1024 }; /* numbers of a block: kernels/halves.py */
-
-typedef struct {
-    float factor; /* NaN: the block has numbers that are not finite, or too large */
-    uint16_t halves[BLOCK];
-} half_block;
+#include "edgeddl.h"
 
 void encode_block(const float *numbers, long count, half_block *block);
 void decode_block(const half_block *block, long count, float *numbers);

@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <malloc.h>
 
+#include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -11,13 +12,13 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-EXPORT const char *edgeddl_compiler(void) { return COMPILER; }
+const char *edgeddl_compiler(void) { return COMPILER; }
 
 /* Have malloc give memory that was freed back to the next caller instead of to the system.
  *
  * A step of training allocates the same large arrays as the one before. By default each would be
  * mapped anew, and the system clears every page of it when it is first touched. */
-EXPORT void edgeddl_keep_memory(void)
+void edgeddl_keep_memory(void)
 {
 #ifdef __GLIBC__
     mallopt(M_MMAP_MAX, 0);
@@ -49,7 +50,7 @@ static void multiply_add(void *context, int part, int parts)
 }
 
 /* GFLOPS of multiply-adds that need no memory, the best of some repetitions. */
-EXPORT double edgeddl_measure_peak(int threads)
+double edgeddl_measure_peak(int threads)
 {
     float *results = workspace((size_t)threads);
     double best = 1e9;

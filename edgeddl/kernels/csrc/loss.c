@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -57,9 +58,9 @@ static void loss_part(void *context, int part, int parts)
     }
 }
 
-EXPORT int edgeddl_softmax_cross_entropy(long rows, long classes, const float *x, const int *labels,
-                                         double smoothing, int ignore_label, float *gradient,
-                                         double *loss)
+int edgeddl_softmax_cross_entropy(long rows, long classes, const float *x, const int *labels,
+                                  double smoothing, int ignore_label, float *gradient,
+                                  double *loss)
 {
     double *losses = (double *)workspace((size_t)(2 * rows));
     long counted = 0;

@@ -13,7 +13,7 @@
  */
 #include <math.h>
 
-#include "matrices.h"
+#include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -148,13 +148,14 @@ ALWAYS_INLINE void add_to_right(const job *j, int ranks)
     each_columns(j, ranks, add_to_right_columns, left);
 }
 
-EXPORT int edgeddl_low_rank_left(const matrix_place *places, long count, long rank, float *errors,
-                                 const float *gradients, float *told, float *factors, float *lefts)
+int edgeddl_low_rank_left(const matrix_place *places, long count, long rank, float *errors,
+                          const float *gradients, float *previous, float *factors, float *lefts)
 {
     for (const matrix_place *p = places; p < places + count; p++) {
         float *matrix = errors + p->error, *left = lefts + p->left, *factor = factors + p->right;
-        const job add = {p->columns, told ? rank : 0, matrix, left, told ? told + p->right : factor,
-                         SUBTRACT, gradients + p->gradient, 1, 0};
+        const job add = {p->columns, previous ? rank : 0, matrix, left,
+                         previous ? previous + p->right : factor, SUBTRACT,
+                         gradients + p->gradient, 1, 0};
         const job multiply = {p->columns, rank, matrix, left, factor, 0, NULL, 1, 0};
         for (long row = 0; row < p->rows; row++) {
             each_rank(&add, row, add_product);
@@ -164,8 +165,8 @@ EXPORT int edgeddl_low_rank_left(const matrix_place *places, long count, long ra
     return DONE;
 }
 
-EXPORT int edgeddl_low_rank_right(const matrix_place *places, long count, long rank, float *errors,
-                                  float *lefts, float *rights)
+int edgeddl_low_rank_right(const matrix_place *places, long count, long rank, float *errors,
+                           float *lefts, float *rights)
 {
     for (const matrix_place *p = places; p < places + count; p++) {
         float *matrix = errors + p->error, *left = lefts + p->left, *right = rights + p->right;
@@ -183,8 +184,8 @@ EXPORT int edgeddl_low_rank_right(const matrix_place *places, long count, long r
 
 /* Of gradients, which the product replaces, or of errors, from which it is subtracted. Two rows at
  * a time, one in each half of a matrix: both are written in the order of memory. */
-EXPORT int edgeddl_low_rank_product(const matrix_place *places, long count, long rank, float *lefts,
-                                    float *rights, int product, float *matrices)
+int edgeddl_low_rank_product(const matrix_place *places, long count, long rank, float *lefts,
+                             float *rights, int product, float *matrices)
 {
     for (const matrix_place *p = places; p < places + count; p++) {
         float *matrix = matrices + (product == REPLACE ? p->gradient : p->error);
@@ -231,8 +232,8 @@ static void orthonormalise(const double *others, double *column, long count, dou
 }
 
 /* In float64, column behind column, with zeros at the end of each. */
-EXPORT int edgeddl_low_rank_orthonormalise(const matrix_place *places, long count, long rank,
-                                           double dependent, float *lefts)
+int edgeddl_low_rank_orthonormalise(const matrix_place *places, long count, long rank,
+                                    double dependent, float *lefts)
 {
     for (const matrix_place *p = places; p < places + count; p++) {
         const long length = round_up(p->rows, SUMS);

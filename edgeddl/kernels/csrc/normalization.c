@@ -9,6 +9,7 @@
  */
 #include <math.h>
 
+#include "edgeddl.h"
 #include "rows.h"
 
 enum kind { PLAIN, RELU, RESIDUAL }; /* what follows the normalisation */
@@ -39,10 +40,10 @@ static void scale_and_shift(long channels, const float *gamma, const float *beta
 
 /* ---- forward ---- */
 
-enum { MOMENTS = 3 }; /* of a block: a point near its mean, and sums of deviations from there */
+enum { STATISTICS = 3 }; /* of a block: a point near its mean, and sums of deviations from there */
 
-ALWAYS_INLINE void sum_moments(const void *context, long first, long last, long c, long count,
-                               int vectors, float *sums)
+ALWAYS_INLINE void sum_statistics(const void *context, long first, long last, long c, long count,
+                                  int vectors, float *sums)
 {
     const job *j = context;
     const long channels = j->m.channels;
@@ -66,20 +67,21 @@ ALWAYS_INLINE void sum_moments(const void *context, long first, long last, long 
     }
 }
 
-static void moments_part(void *context, int part, int parts)
+static void statistics_part(void *context, int part, int parts)
 {
     const job j = *(const job *)context;
-    sum_blocks(&j.m, part, parts, sum_moments, &j, j.sums, MOMENTS);
+    sum_blocks(&j.m, part, parts, sum_statistics, &j, j.sums, STATISTICS);
 }
 
 /* Joins the blocks' moments by the update of Chan, Golub and LeVeque (1979). */
-static void join_moments(const matrix *m, const float *sums, double *total, float *mean, float *var)
+static void join_statistics(const matrix *m, const float *sums, double *total, float *mean,
+                            float *var)
 {
     const long channels = m->channels;
     double *means = total, *squares = total + channels;
     for (long c = 0; c < channels; c++)
         means[c] = squares[c] = 0;
-    for (long b = 0; b < m->blocks; b++, sums += MOMENTS * channels) {
+    for (long b = 0; b < m->blocks; b++, sums += STATISTICS * channels) {
         const double before = (double)first_row(m, b), after = (double)first_row(m, b + 1);
         const double n = after - before, weight = n / after, inverse = 1 / n;
         for (long c = 0; c < channels; c++) {
@@ -109,29 +111,29 @@ static void update_running(const matrix *m, const float *mean, const float *var,
 }
 
 /* running_mean and running_var may be NULL, both. */
-static int find_moments(const matrix *m, const float *x, float *mean, float *var, double decay,
-                        float *running_mean, float *running_var)
+static int find_statistics(const matrix *m, const float *x, float *mean, float *var, double decay,
+                           float *running_mean, float *running_var)
 {
-    double *total = (double *)workspace((size_t)((4 + MOMENTS * m->blocks) * m->channels));
+    double *total = (double *)workspace((size_t)((4 + STATISTICS * m->blocks) * m->channels));
     if (!total)
         return OUT_OF_MEMORY;
     job j = {.m = *m, .x = x, .sums = (float *)(total + 2 * m->channels)};
-    run_blocks(m, moments_part, &j);
-    join_moments(m, j.sums, total, mean, var);
+    run_blocks(m, statistics_part, &j);
+    join_statistics(m, j.sums, total, mean, var);
     if (running_mean)
         update_running(m, mean, var, decay, running_mean, running_var);
     return DONE;
 }
 
 /* Fixed statistics are given; others are those of x, and are written to mean and var. */
-EXPORT int edgeddl_batch_normalization_prologue(long rows, long channels, const float *x,
-                                                const float *gamma, const float *beta, float *mean,
-                                                float *var, double eps, int fixed, double decay,
-                                                float *running_mean, float *running_var,
-                                                float *scale, float *shift)
+int edgeddl_batch_normalization_fold(long rows, long channels, const float *x,
+                                     const float *gamma, const float *beta, float *mean,
+                                     float *var, double eps, int fixed, double decay,
+                                     float *running_mean, float *running_var,
+                                     float *scale, float *shift)
 {
     const matrix m = matrix_of(rows, channels);
-    if (!fixed && find_moments(&m, x, mean, var, decay, running_mean, running_var) != DONE)
+    if (!fixed && find_statistics(&m, x, mean, var, decay, running_mean, running_var) != DONE)
         return OUT_OF_MEMORY;
     scale_and_shift(channels, gamma, beta, mean, var, eps, scale, shift);
     return DONE;
@@ -153,14 +155,14 @@ static void apply_part(void *context, int part, int parts)
 }
 
 /* Likewise. y may be the residual. */
-EXPORT int edgeddl_batch_normalization_forward(long rows, long channels, const float *x,
-                                               const float *gamma, const float *beta, float *mean,
-                                               float *var, double eps, int fixed, double decay,
-                                               float *running_mean, float *running_var, int relu,
-                                               const float *residual, float *y)
+int edgeddl_batch_normalization_forward(long rows, long channels, const float *x,
+                                        const float *gamma, const float *beta, float *mean,
+                                        float *var, double eps, int fixed, double decay,
+                                        float *running_mean, float *running_var, int relu,
+                                        const float *residual, float *y)
 {
     const matrix m = matrix_of(rows, channels);
-    if (!fixed && find_moments(&m, x, mean, var, decay, running_mean, running_var) != DONE)
+    if (!fixed && find_statistics(&m, x, mean, var, decay, running_mean, running_var) != DONE)
         return OUT_OF_MEMORY;
     float *scale = workspace((size_t)(2 * channels));
     if (!scale)
@@ -232,12 +234,12 @@ static void input_gradient_part(void *context, int part, int parts)
 
 /* With y, what went with a residual, g is written, too: the gradient of the residual. With fixed
  * statistics x has no part in them. gx may be gy, and g may be y. */
-EXPORT int edgeddl_batch_normalization_backward(long rows, long channels, const float *x,
-                                                const float *y, const float *gy,
-                                                const float *gamma, const float *beta,
-                                                const float *mean, const float *var, double eps,
-                                                int relu, int fixed, float *g, float *gx,
-                                                float *ggamma, float *gbeta)
+int edgeddl_batch_normalization_backward(long rows, long channels, const float *x,
+                                         const float *y, const float *gy,
+                                         const float *gamma, const float *beta,
+                                         const float *mean, const float *var, double eps,
+                                         int relu, int fixed, float *g, float *gx,
+                                         float *ggamma, float *gbeta)
 {
     matrix m = matrix_of(rows, channels);
     double *total = (double *)workspace((size_t)((8 + GRADIENTS * m.blocks) * channels));

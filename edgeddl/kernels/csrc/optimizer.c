@@ -8,14 +8,9 @@
  * A gradient may also be there as the product of two thin matrices alone: its numbers are computed
  * where they are needed, and never written to memory.
  */
-#include "matrices.h"
+#include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
-
-typedef struct {
-    long start, end;
-    double decay;
-} segment;
 
 typedef struct {
     float *p, *v;
@@ -70,9 +65,9 @@ static void update_part(void *context, int part, int parts)
     }
 }
 
-EXPORT int edgeddl_momentum_sgd(const segment *segments, long count, float *parameters,
-                                const float *gradients, float *velocity, double rate,
-                                double momentum, int nesterov)
+int edgeddl_momentum_sgd(const segment *segments, long count, float *parameters,
+                         const float *gradients, float *velocity, double rate,
+                         double momentum, int nesterov)
 {
     job j = {make_rule(parameters, velocity, rate, momentum, nesterov), segments, count, gradients};
     long longest = 0;
@@ -114,10 +109,10 @@ static void update_products_part(void *context, int part, int parts)
     }
 }
 
-EXPORT int edgeddl_momentum_sgd_of_products(const matrix_place *places, const double *decays,
-                                            long count, long rank, const float *lefts,
-                                            const float *rights, float *parameters, float *velocity,
-                                            double rate, double momentum, int nesterov)
+int edgeddl_momentum_sgd_of_products(const matrix_place *places, const double *decays,
+                                     long count, long rank, const float *lefts,
+                                     const float *rights, float *parameters, float *velocity,
+                                     double rate, double momentum, int nesterov)
 {
     products_job j = {make_rule(parameters, velocity, rate, momentum, nesterov),
                       places, decays, count, rank, lefts, rights};

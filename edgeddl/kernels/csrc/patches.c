@@ -78,7 +78,7 @@ static long group_images(const patches *p)
 /* Whether the taps of a row see numbers that are adjacent. */
 static int has_long_runs(const patches *p) { return p->x.tap_step == 1 && p->pixel == p->c; }
 
-long walk_floats(const patches *p)
+long run_floats(const patches *p)
 {
     const long rows = p->y.taps, taps = p->x.taps;
     const long runs = has_long_runs(p) ? rows * ceil_div(taps * p->c, BLOCK_DEPTH)
@@ -86,7 +86,7 @@ long walk_floats(const patches *p)
     return round_up(runs * (long)(sizeof(run) / sizeof(float)), 16);
 }
 
-void start_walk(block *b, const patches *p, long from, long to, float *memory)
+void start_blocks(block *b, const patches *p, long from, long to, float *memory)
 {
     b->p = p, b->at = from, b->end = to, b->group = group_images(p), b->runs = (run *)memory;
 }

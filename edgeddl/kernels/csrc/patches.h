@@ -72,9 +72,9 @@ typedef struct {
 } block;
 
 /* Memory that a walk needs, for runs. */
-long walk_floats(const patches *p);
+long run_floats(const patches *p);
 
-void start_walk(block *b, const patches *p, long from, long to, float *memory);
+void start_blocks(block *b, const patches *p, long from, long to, float *memory);
 
 /* The next block; 0 if there is none. */
 int next_block(block *b);

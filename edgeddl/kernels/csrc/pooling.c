@@ -1,14 +1,9 @@
 /* Max pooling and average pooling. Images are [n][h][w][c]. */
 #include <math.h>
 
+#include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
-
-typedef struct {
-    long n, h, w, c;
-    long kh, kw, sy, sx, ph, pw; /* window, stride, padding */
-    long out_h, out_w;
-} pooling;
 
 typedef struct {
     pooling shape;
@@ -115,7 +110,7 @@ static void backward_part(void *context, int part, int parts)
     }
 }
 
-EXPORT int edgeddl_pooling_forward(const pooling *s, int largest, const float *x, float *y)
+int edgeddl_pooling_forward(const pooling *s, int largest, const float *x, float *y)
 {
     job job = {.shape = *s, .largest = largest, .x = x, .out = y};
     run_parts(forward_part, &job, parts_for(s->n * s->out_h, s->out_w * s->c * s->kh * s->kw));
@@ -123,8 +118,8 @@ EXPORT int edgeddl_pooling_forward(const pooling *s, int largest, const float *x
 }
 
 /* x and y are needed for max pooling alone. */
-EXPORT int edgeddl_pooling_backward(const pooling *s, int largest, const float *x, const float *y,
-                                    const float *gy, float *gx)
+int edgeddl_pooling_backward(const pooling *s, int largest, const float *x, const float *y,
+                             const float *gy, float *gx)
 {
     job job = {.shape = *s, .largest = largest, .x = x, .y = y, .gy = gy, .out = gx};
     run_parts(backward_part, &job, parts_for(s->n, s->out_h * s->out_w * s->c * s->kh * s->kw));
@@ -138,15 +133,15 @@ static pooling whole_images(long images, long pixels, long channels)
                      .sy = 1, .sx = 1, .out_h = 1, .out_w = 1};
 }
 
-EXPORT int edgeddl_global_average_forward(long images, long pixels, long channels, const float *x,
-                                          float *y)
+int edgeddl_global_average_forward(long images, long pixels, long channels, const float *x,
+                                   float *y)
 {
     const pooling s = whole_images(images, pixels, channels);
     return edgeddl_pooling_forward(&s, 0, x, y);
 }
 
-EXPORT int edgeddl_global_average_backward(long images, long pixels, long channels,
-                                           const float *gy, float *gx)
+int edgeddl_global_average_backward(long images, long pixels, long channels,
+                                    const float *gy, float *gx)
 {
     const pooling s = whole_images(images, pixels, channels);
     return edgeddl_pooling_backward(&s, 0, NULL, NULL, gy, gx);

@@ -11,13 +11,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "edgeddl.h"
 #include "half.h"
 #include "simd.h"
 #include "threads.h"
 
 /* What is to be added arrives here. So small that it stays in a cache, and so do the sums, until
  * they are sent. */
-enum { ROOM_BYTES = 128 << 10 };
+enum { BUFFER_BYTES = 128 << 10 };
 
 typedef void add_function(void *sums, const void *arrived, long items);
 
@@ -65,8 +66,8 @@ static char *chunk_begin(const chunked_array *array, int chunk)
 
 /* Chunks on their way through a stream, one behind the other. */
 typedef struct {
-    int stream;
-    int turn, chunk;   /* which chunk is under way, and how many were before it */
+    int socket;
+    int step, chunk;   /* which chunk is under way, and how many were before it */
     char *next, *end;  /* its bytes that have yet to pass */
     long passed, left; /* bytes of all chunks */
 } flow;
@@ -83,15 +84,15 @@ static void move_on(flow *way, const chunked_array *array, long bytes)
     way->next += bytes;
     way->passed += bytes;
     way->left -= bytes;
-    for (; way->left && way->next == way->end; way->turn++)
+    for (; way->left && way->next == way->end; way->step++)
         begin_chunk(way, array, way->chunk - 1);
 }
 
-static flow begin_flow(int stream, const chunked_array *array, int first)
+static flow begin_flow(int socket, const chunked_array *array, int first)
 {
-    flow way = {.stream = stream};
-    for (int turn = 0; turn < 2 * (array->size - 1); turn++) {
-        begin_chunk(&way, array, (first - turn) % array->size);
+    flow way = {.socket = socket};
+    for (int step = 0; step < 2 * (array->size - 1); step++) {
+        begin_chunk(&way, array, (first - step) % array->size);
         way.left += way.end - way.next;
     }
     begin_chunk(&way, array, first);
@@ -110,45 +111,46 @@ typedef struct {
     add_function *add;
     flow in, out;
     long own;   /* bytes of the chunk that is sent first */
-    char *room; /* where what is to be added arrives */
-    long torn;  /* bytes in it, of an item whose last ones have not arrived */
+    char *buffer; /* where what is to be added arrives */
+    long partial;  /* bytes in it, of an item whose last ones have not arrived */
 } ring;
 
 /* Add or keep what has arrived. */
-static long take(ring *r)
+static long receive(ring *r)
 {
     flow *in = &r->in;
-    const bool adds = in->turn < r->array.size - 1;
+    const bool adds = in->step < r->array.size - 1;
     long wanted = in->end - in->next;
     if (!in->left)
         return 0;
     if (adds)
-        wanted = min_long(wanted, ROOM_BYTES - r->torn);
-    const long count = recv(in->stream, adds ? r->room + r->torn : in->next, wanted, MSG_DONTWAIT);
+        wanted = min_long(wanted, BUFFER_BYTES - r->partial);
+    char *to = adds ? r->buffer + r->partial : in->next;
+    const long count = recv(in->socket, to, wanted, MSG_DONTWAIT);
     if (count == 0)
         errno = EPIPE;
     if (count <= 0)
         return count ? moved(count) : -1;
     if (adds) {
-        const long there = r->torn + count, items = there / r->array.item_bytes;
-        r->add(in->next - r->torn, r->room, items);
-        r->torn = there - items * r->array.item_bytes;
-        memmove(r->room, r->room + there - r->torn, r->torn);
+        const long there = r->partial + count, items = there / r->array.item_bytes;
+        r->add(in->next - r->partial, r->buffer, items);
+        r->partial = there - items * r->array.item_bytes;
+        memmove(r->buffer, r->buffer + there - r->partial, r->partial);
     }
     move_on(in, &r->array, count);
     return count;
 }
 
 /* Send the first chunk, and what has arrived and been added. */
-static long send_on(ring *r)
+static long send_ready(ring *r)
 {
     flow *out = &r->out;
     long total = 0, count = 1;
     while (count > 0 && out->left) {
-        const long ready = r->own + r->in.passed - r->torn - out->passed;
+        const long ready = r->own + r->in.passed - r->partial - out->passed;
         if (!ready)
             break;
-        count = moved(send(out->stream, out->next, min_long(out->end - out->next, ready),
+        count = moved(send(out->socket, out->next, min_long(out->end - out->next, ready),
                            MSG_DONTWAIT | MSG_NOSIGNAL));
         move_on(out, &r->array, max_long(count, 0));
         total += max_long(count, 0);
@@ -158,31 +160,31 @@ static long send_on(ring *r)
 
 /* Until `waking` bytes have arrived, or what is to be sent can be. A stream of which nothing more
  * is wanted stays out: its end would be told again and again. */
-static bool sleep_well(ring *r, long waking, int milliseconds)
+static bool wait_for_sockets(ring *r, long low_water, int milliseconds)
 {
-    const bool is_full = r->own + r->in.passed - r->torn > r->out.passed;
-    struct pollfd streams[2] = {{.fd = -1}, {.fd = -1}}; /* poll leaves these out */
+    const bool is_full = r->own + r->in.passed - r->partial > r->out.passed;
+    struct pollfd polled[2] = {{.fd = -1}, {.fd = -1}}; /* poll leaves these out */
     if (r->in.left) {
-        const int least = (int)min_long(waking, r->in.left);
-        setsockopt(r->in.stream, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
-        streams[0] = (struct pollfd){.fd = r->in.stream, .events = POLLIN};
+        const int least = (int)min_long(low_water, r->in.left);
+        setsockopt(r->in.socket, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+        polled[0] = (struct pollfd){.fd = r->in.socket, .events = POLLIN};
     }
     if (r->out.left)
-        streams[1] = (struct pollfd){r->out.stream, POLLRDHUP | (is_full ? POLLOUT : 0), 0};
-    poll(streams, 2, milliseconds);
-    if (!(streams[1].revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)))
+        polled[1] = (struct pollfd){r->out.socket, POLLRDHUP | (is_full ? POLLOUT : 0), 0};
+    poll(polled, 2, milliseconds);
+    if (!(polled[1].revents & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)))
         return true;
     int met = 0;
     socklen_t bytes = sizeof met;
-    getsockopt(r->out.stream, SOL_SOCKET, SO_ERROR, &met, &bytes);
+    getsockopt(r->out.socket, SOL_SOCKET, SO_ERROR, &met, &bytes);
     errno = met ? met : EPIPE;
     return false;
 }
 
 /* Replace the array by its sum over all ranks: 0, or the error that the left neighbour's stream
  * has met, or minus that of the right one's. */
-EXPORT int edgeddl_ring_sum(int left, int right, int rank, int size, char kind, long items,
-                            void *array, long waking, int milliseconds)
+int edgeddl_ring_sum(int left, int right, int rank, int size, char kind, long items,
+                     void *array, long low_water, int milliseconds)
 {
     ring r = {.array = {array, items, sizeof(float), size}, .add = add_floats};
     if (kind == 'd') {
@@ -195,15 +197,15 @@ EXPORT int edgeddl_ring_sum(int left, int right, int rank, int size, char kind, 
     r.in = begin_flow(left, &r.array, (rank + size - 1) % size);
     r.out = begin_flow(right, &r.array, rank);
     r.own = chunk_begin(&r.array, rank + 1) - chunk_begin(&r.array, rank);
-    r.room = (char *)workspace(ROOM_BYTES / sizeof(float));
-    if (!r.room)
+    r.buffer = (char *)workspace(BUFFER_BYTES / sizeof(float));
+    if (!r.buffer)
         return ENOMEM;
     while (r.in.left || r.out.left) {
-        const long taken = take(&r);
-        if (taken < 0)
+        const long received = receive(&r);
+        if (received < 0)
             return errno;
-        const long sent = send_on(&r);
-        if (sent < 0 || (!taken && !sent && !sleep_well(&r, waking, milliseconds)))
+        const long sent = send_ready(&r);
+        if (sent < 0 || (!received && !sent && !wait_for_sockets(&r, low_water, milliseconds)))
             return -errno;
     }
     return 0;

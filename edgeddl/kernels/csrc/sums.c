@@ -1,4 +1,5 @@
 /* Sums over all rows of a matrix. */
+#include "edgeddl.h"
 #include "rows.h"
 
 typedef struct {
@@ -25,7 +26,7 @@ static void sum_part(void *context, int part, int parts)
     sum_blocks(&job.m, part, parts, sum_rows, &job, job.sums, 1);
 }
 
-EXPORT int edgeddl_channel_sums(long rows, long channels, const float *x, float *result)
+int edgeddl_channel_sums(long rows, long channels, const float *x, float *result)
 {
     matrix m = matrix_of(rows, channels);
     double *total = (double *)workspace((size_t)((2 + m.blocks) * channels));

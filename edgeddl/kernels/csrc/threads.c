@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "edgeddl.h"
+
 /* A worker that has just worked is likely to be called again at once: it looks for work for some
  * time before it sleeps. A caller that waits for its workers gives its core away after a while. */
 #define SECONDS_BEFORE_SLEEP 50e-6
@@ -170,7 +172,7 @@ int sums_for(long pieces, long work)
     return parts_of(pieces, work, atomic_load(&pool.threads));
 }
 
-EXPORT void edgeddl_set_threads(int threads)
+void edgeddl_set_threads(int threads)
 {
     threads = threads < 1 ? 1 : threads < MOST_THREADS ? threads : MOST_THREADS;
     pthread_mutex_lock(&pool.in_use);
@@ -183,7 +185,7 @@ EXPORT void edgeddl_set_threads(int threads)
     pthread_mutex_unlock(&pool.in_use);
 }
 
-EXPORT int edgeddl_get_threads(void) { return atomic_load(&pool.threads); }
+int edgeddl_get_threads(void) { return atomic_load(&pool.threads); }
 
 /* Workspaces: of each kind one a thread, grown when more is asked for, freed when the thread ends.
  * Pages of their own: in malloc's memory each growth would leave a hole among arrays that come and

@@ -8,8 +8,6 @@
 
 #include <stddef.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* What kernels return. NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use
  * the plain one. */
 enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };

@@ -52,7 +52,7 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
 {
     const long columns = min_long(weight_columns(w) - column, width);
     const float *source = w->W + tap * w->c * w->row;
-    if (w->turned)
+    if (w->transposed)
         transpose(source + column * w->row + first, w->row, columns, rows, panel, width);
     else
         for (long r = 0; r < rows; r++) {

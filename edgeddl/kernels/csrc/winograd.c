@@ -53,7 +53,7 @@ static void transform_weights(const forward *job, long first, long rows, long co
 {
     const long taps = tap_count(job);
     for (long tap = 0; tap < taps; tap++)
-        pack_weights(&job->w, job->w.turned ? taps - 1 - tap : tap, first, rows, column,
+        pack_weights(&job->w, job->w.transposed ? taps - 1 - tap : tap, first, rows, column,
                      PANEL_COLUMNS, packed + tap * rows * PANEL_COLUMNS);
     if (job->kind == THREE)
         transform_packed(packed, rows, THREE, U);
@@ -66,7 +66,7 @@ static void transform_weights(const forward *job, long first, long rows, long co
 /* M = V U in all planes, for one panel. Asked for meanwhile: the weights of the next plane and, of
  * a thread's own tiles, the pixels that are read next, then those that will be written; else the
  * next plane of V. */
-static void multiply_planes(const walk *w, const float *V, planes U, planes M, long depth,
+static void multiply_planes(const tile_loop *w, const float *V, planes U, planes M, long depth,
                             long columns, int add)
 {
     const forward *job = w->job;
@@ -74,12 +74,12 @@ static void multiply_planes(const walk *w, const float *V, planes U, planes M, l
     const int count = w->points * w->points;
     const long V_plane = w->V[0].plane;
     const long steps = product_steps(depth, w->count, columns), half = count / 2 * steps;
-    stream read = ask_for_tiles(&w->in[0], &w->tiles, w->first + w->count, w->count, half);
-    stream written = ask_for_tiles(&y, &w->tiles, w->first, w->count, half);
-    stream inputs = ask_for(V + V_plane, V_plane, steps);
+    prefetch read = prefetch_tiles(&w->in[0], &w->tiles, w->first + w->count, w->count, half);
+    prefetch written = prefetch_tiles(&y, &w->tiles, w->first, w->count, half);
+    prefetch inputs = prefetch_range(V + V_plane, V_plane, steps);
     for (int plane = 0; plane < count; plane++) {
-        stream weights =
-            ask_for(U.first + weight_plane(plane + 1, w->points) * U.plane, U.plane, steps);
+        prefetch weights =
+            prefetch_range(U.first + weight_plane(plane + 1, w->points) * U.plane, U.plane, steps);
         const product m = {
             .depth = depth,
             .a = V + plane * V_plane, .a_row = w->V[0].row, .a_depth = 1,
@@ -128,11 +128,11 @@ static vec write_vector(const forward *job, position at, const float *m, long pl
     case THREE: return write_tile(job, at, m, plane, k, THREE);
     case FIVE: return write_tile(job, at, m, plane, k, FIVE);
     case STRIDE_2: return write_tile(job, at, m, plane, k, STRIDE_2);
-    default: return write_tile(job, at, m, plane, k, TURNED_2);
+    default: return write_tile(job, at, m, plane, k, TRANSPOSED_2);
     }
 }
 
-static void write_outputs(const walk *w, planes M, long column)
+static void write_outputs(const tile_loop *w, planes M, long column)
 {
     const forward *job = w->job;
     const long columns = min_long(job->k - column, PANEL_COLUMNS);
@@ -150,7 +150,7 @@ static void write_outputs(const walk *w, planes M, long column)
 
 static void make_all_weights(void *context, int part, int parts)
 {
-    const walk *w = context;
+    const tile_loop *w = context;
     const forward *job = w->job;
     float *packed = own_memory(w);
     for (long panel = share(w->items, part, parts);
@@ -162,7 +162,7 @@ static void make_all_weights(void *context, int part, int parts)
 /* What a thread has for itself is M and, unless it is kept, U, with the weights it is made of. */
 static void compute_panels(void *context, int part, int parts)
 {
-    const walk *w = context;
+    const tile_loop *w = context;
     const forward *job = w->job;
     const long c = w->in[0].c;
     const planes M = put_at(own_memory(w), job->M);
@@ -184,7 +184,7 @@ static void compute_panels(void *context, int part, int parts)
 }
 
 /* Tiles of a block: of a thread's own, V and M stay in the second-level cache. */
-static long block_tiles(const walk *w)
+static long block_tiles(const tile_loop *w)
 {
     if (!w->own_tiles)
         return min_long(w->tiles.count, w->points == POINTS ? 128 : 64);
@@ -204,7 +204,7 @@ static int convolve(forward *job, images x, long n)
 {
     int result = DONE;
     const int keep = x.c * job->k <= LARGEST_KEPT;
-    walk w = {
+    tile_loop w = {
         .tiles = tile_grid(n, job->h, job->width, sizes[job->kind].outputs),
         .points = sizes[job->kind].points, .in = {x}, .widths = {SHARED_DEPTH},
         .compute = compute_panels, .job = job, .items = ceil_div(job->k, PANEL_COLUMNS),
@@ -218,12 +218,12 @@ static int convolve(forward *job, images x, long n)
     job->U = make_planes(PLANES, job->depth, PANEL_COLUMNS, WEIGHT_PADDING);
     const long packed = tap_count(job) * PANEL_COLUMNS * job->depth;
     w.own_floats = keep ? max_long(job->M.panel, packed) : job->M.panel + job->U.panel + packed;
-    job->U.first = prepare_walk(&w, 0, keep ? planes_floats(&job->U, job->k) : 0);
+    job->U.first = prepare_tile_loop(&w, 0, keep ? planes_floats(&job->U, job->k) : 0);
     if (!job->U.first)
         return OUT_OF_MEMORY;
     if (keep)
         run_parts(make_all_weights, &w, parts_for(w.items, PLANES * x.c * PANEL_COLUMNS));
-    run_walk(&w, parts_for(w.tiles.count, count * x.c * job->k));
+    run_tile_loop(&w, parts_for(w.tiles.count, count * x.c * job->k));
     return result;
 }
 
@@ -242,7 +242,7 @@ long winograd_products(const conv *s, int of_x)
     return result_tiles(s, of_x).count * points * points;
 }
 
-int winograd_forward(const conv *s, const float *x, prologue before, const float *W,
+int winograd_forward(const conv *s, const float *x, folded_norm norm, const float *W,
                      const float *bias, float *y)
 {
     forward job = {
@@ -250,7 +250,7 @@ int winograd_forward(const conv *s, const float *x, prologue before, const float
         .y = y, .h = s->out_h, .width = s->out_w, .k = s->k, .bias = bias,
     };
     const images from = {.x = x, .h = s->h, .w = s->w, .c = s->c, .kind = job.kind,
-                         .top = s->ph, .left = s->pw, .before = before};
+                         .top = s->ph, .left = s->pw, .norm = norm};
     return convolve(&job, from, s->n);
 }
 

@@ -69,7 +69,7 @@ static vec write_chunk(const gradient *job, planes sums, long c, long rows, long
 /* A chunk is chunk_rows x PANEL_COLUMNS of the gradient, for the tiles of a block. */
 static void compute_chunks(void *context, int part, int parts)
 {
-    const walk *w = context;
+    const tile_loop *w = context;
     const gradient *job = w->job;
     const planes V = w->V[0], Y = w->V[1], sums = put_at(own_memory(w), job->sums);
     const long c = w->in[0].c, k = w->in[1].c, across = ceil_div(c, job->chunk_rows);
@@ -81,8 +81,8 @@ static void compute_chunks(void *context, int part, int parts)
     const long next = w->first + w->count;
     const long steps = product_steps(w->count, job->chunk_rows, PANEL_COLUMNS);
     const long all_steps = (to - from) * points * points * steps;
-    stream inputs = ask_for_tiles(&w->in[0], &w->tiles, next, w->count, all_steps);
-    stream outputs = ask_for_tiles(&w->in[1], &w->tiles, next, w->count, all_steps);
+    prefetch inputs = prefetch_tiles(&w->in[0], &w->tiles, next, w->count, all_steps);
+    prefetch outputs = prefetch_tiles(&w->in[1], &w->tiles, next, w->count, all_steps);
     vec finite = {0};
     for (long chunk = from; chunk < to && sums.first; chunk++) {
         const long column = chunk / across * PANEL_COLUMNS;
@@ -90,8 +90,8 @@ static void compute_chunks(void *context, int part, int parts)
         const long row = chunk % across * job->chunk_rows;
         const long rows = min_long(c - row, job->chunk_rows);
         if (next == w->tiles.count) {
-            inputs = ask_for(at_column(&V, row) + V.plane, V.plane, steps);
-            outputs = ask_for(at_column(&Y, column) + Y.plane, Y.plane, steps);
+            inputs = prefetch_range(at_column(&V, row) + V.plane, V.plane, steps);
+            outputs = prefetch_range(at_column(&Y, column) + Y.plane, Y.plane, steps);
         }
         for (int plane = 0; plane < points * points; plane++) {
             const product m = {
@@ -110,7 +110,7 @@ static void compute_chunks(void *context, int part, int parts)
 }
 
 /* Tiles of a block: of a thread's own, V and Y stay in a cache. */
-static long block_tiles(const walk *w)
+static long block_tiles(const tile_loop *w)
 {
     const long floats = w->points * w->points * (w->in[0].c + w->in[1].c);
     const long fit = GRADIENT_BYTES / (long)sizeof(float) / floats;
@@ -126,7 +126,7 @@ static void add_up(const gradient *job, int parts)
             job->gW[i] += other[i];
 }
 
-int winograd_weight_gradient(const conv *s, const float *x, prologue before, const float *gy,
+int winograd_weight_gradient(const conv *s, const float *x, folded_norm norm, const float *gy,
                              float *gW)
 {
     const kind kind = kind_of(s, 0);
@@ -135,10 +135,10 @@ int winograd_weight_gradient(const conv *s, const float *x, prologue before, con
     job.chunk_rows = private ? OWN_CHUNK_ROWS : SHARED_CHUNK_ROWS;
     job.sums = make_planes(PLANES, job.chunk_rows, PANEL_COLUMNS, 0);
     int result = DONE;
-    walk w = {
+    tile_loop w = {
         .tiles = tile_grid(s->n, s->out_h, s->out_w, sizes[kind].gradients), .points = points,
         .in = {{.x = x, .h = s->h, .w = s->w, .c = s->c, .kind = kind, .top = s->ph, .left = s->pw,
-                .before = before},
+                .norm = norm},
                {.x = gy, .h = s->out_h, .w = s->out_w, .c = s->k, .kind = kind, .for_weights = 1}},
         .widths = {SHARED_CHUNK_ROWS, PANEL_COLUMNS},
         .compute = compute_chunks, .job = &job,
@@ -149,10 +149,10 @@ int winograd_weight_gradient(const conv *s, const float *x, prologue before, con
     w.item_work = w.most * points * points * job.chunk_rows * PANEL_COLUMNS;
     const int parts =
         private ? sums_for(w.tiles.count / 8, 8 * points * points * s->c * s->k) : 1;
-    job.others = prepare_walk(&w, PADDING, (parts - 1) * gradient_floats(s));
+    job.others = prepare_tile_loop(&w, PADDING, (parts - 1) * gradient_floats(s));
     if (!job.others)
         return OUT_OF_MEMORY;
-    run_walk(&w, parts);
+    run_tile_loop(&w, parts);
     add_up(&job, parts);
     return result;
 }

@@ -21,8 +21,8 @@ ALWAYS_INLINE void transform_channels(const images *x, const float **pixels, one
     const int points = sizes[kind].points;
     vec in[MOST_PLANES], out[MOST_PLANES], scale, shift;
     if (prepare) {
-        scale = load_some(x->before.scale + c, count);
-        shift = load_some(x->before.shift + c, count);
+        scale = load_some(x->norm.scale + c, count);
+        shift = load_some(x->norm.shift + c, count);
     }
 #pragma GCC unroll 81
     for (int i = 0; i < size * size; i++) {
@@ -53,7 +53,7 @@ ALWAYS_INLINE void transform_tile(const images *x, const float **pixels, one_way
 ALWAYS_INLINE void transform_input(const images *x, const float **pixels, const kind kind,
                                    const planes *V, long row)
 {
-    if (x->before.scale)
+    if (x->norm.scale)
         transform_tile(x, pixels, input_one_way, kind, sizes[kind].inputs, 1, V, row);
     else
         transform_tile(x, pixels, input_one_way, kind, sizes[kind].inputs, 0, V, row);
@@ -63,7 +63,7 @@ static void transform_inputs(const images *x, const float **pixels, const planes
 {
     switch (x->kind) {
     case STRIDE_2: transform_input(x, pixels, STRIDE_2, V, row); break;
-    case TURNED_2: transform_input(x, pixels, TURNED_2, V, row); break;
+    case TRANSPOSED_2: transform_input(x, pixels, TRANSPOSED_2, V, row); break;
     default: transform_input(x, pixels, THREE, V, row); /* FIVE has the same points */
     }
 }
@@ -97,14 +97,14 @@ static void read_tiles(const images *x, const grid *tiles, long first, long coun
 
 static void read_part(void *context, int part, int parts)
 {
-    const walk *w = context;
+    const tile_loop *w = context;
     const long from = share(w->count, part, parts), to = share(w->count, part + 1, parts);
     for (int i = 0; i < 2 && w->in[i].x; i++)
         read_tiles(&w->in[i], &w->tiles, w->first + from, to - from, from, &w->V[i]);
 }
 
 /* Tiles first .. end: by all threads together, or by one if they are its own. */
-static void compute_tiles(walk *w, long first, long end)
+static void compute_tiles(tile_loop *w, long first, long end)
 {
     const long blocks = ceil_div(end - first, w->most);
     const long read_work = w->points * w->points * (w->in[0].c + w->in[1].c);
@@ -116,7 +116,7 @@ static void compute_tiles(walk *w, long first, long end)
     }
 }
 
-float *own_memory(const walk *w)
+float *own_memory(const tile_loop *w)
 {
     return part_workspace((size_t)w->own_floats, w->result);
 }
@@ -124,7 +124,7 @@ float *own_memory(const walk *w)
 /* V is behind what compute has for itself. */
 static void compute_own_tiles(void *context, int part, int parts)
 {
-    walk w = *(const walk *)context;
+    tile_loop w = *(const tile_loop *)context;
     const long floats = w.own_floats;
     w.own_floats += w.V[0].panel + w.V[1].panel;
     float *memory = own_memory(&w);
@@ -136,7 +136,7 @@ static void compute_own_tiles(void *context, int part, int parts)
     compute_tiles(&w, share(w.tiles.count, part, parts), share(w.tiles.count, part + 1, parts));
 }
 
-float *prepare_walk(walk *w, long padding, long floats)
+float *prepare_tile_loop(tile_loop *w, long padding, long floats)
 {
     const long nothing = round_up(max_long(w->in[0].c, w->in[1].c), PADDING);
     long shared = 0;
@@ -156,7 +156,7 @@ float *prepare_walk(walk *w, long padding, long floats)
     return memory + nothing + round_up(shared, PADDING);
 }
 
-void run_walk(walk *w, int parts)
+void run_tile_loop(tile_loop *w, int parts)
 {
     if (w->own_tiles)
         run_parts(compute_own_tiles, w, parts);

@@ -8,7 +8,7 @@
 /* For y and the gradient of the weights or, of_x, for gx. */
 static inline kind kind_of(const conv *s, int of_x)
 {
-    return s->kh == sizes[FIVE].taps ? FIVE : s->sy == 1 ? THREE : of_x ? TURNED_2 : STRIDE_2;
+    return s->kh == sizes[FIVE].taps ? FIVE : s->sy == 1 ? THREE : of_x ? TRANSPOSED_2 : STRIDE_2;
 }
 
 /* Planes a multiple of 4 KB apart would all fall into the same few lines of the first-level cache.
@@ -82,18 +82,18 @@ typedef struct {
     kind kind;
     int for_weights; /* this is gy, for the gradient of the weights */
     long top, left;  /* how far the first tile begins outside */
-    prologue before;
+    folded_norm norm;
     const float *nothing;
 } images;
 
 /* The memory, about, where so many tiles are; of their first row, those before have seen nearly
  * all. */
-static inline stream ask_for_tiles(const images *x, const grid *tiles, long first, long count,
-                                   long steps)
+static inline prefetch prefetch_tiles(const images *x, const grid *tiles, long first, long count,
+                                      long steps)
 {
     const long floats = x->h * x->w * x->c, each = tiles->high * tiles->wide;
-    return ask_for(x->x + x->top * x->w * x->c + first * floats / each, count * floats / each,
-                   steps);
+    return prefetch_range(x->x + x->top * x->w * x->c + first * floats / each,
+                          count * floats / each, steps);
 }
 
 /* All tiles are computed block by block: those of a block are read and transformed to V, planes of
@@ -116,20 +116,20 @@ typedef struct {
     int *result;
     int part;                 /* of the walk, if tiles are the thread's own */
     long block, first, count; /* the present block, of this part; its tiles */
-} walk;
+} tile_loop;
 
 /* Lays out V, and finds memory for it, where threads share it, and for `floats` numbers, where
  * these are returned; NULL if there is none. */
-float *prepare_walk(walk *w, long padding, long floats);
+float *prepare_tile_loop(tile_loop *w, long padding, long floats);
 
 /* In so many parts, if threads have tiles of their own. */
-void run_walk(walk *w, int parts);
+void run_tile_loop(tile_loop *w, int parts);
 
 /* What compute has for itself; NULL if there is none. */
-float *own_memory(const walk *w);
+float *own_memory(const tile_loop *w);
 
 /* For sums of outputs minus themselves: zero, or NaN if any is infinite or NaN. */
-static inline void check_finite(const walk *w, vec zeros)
+static inline void check_finite(const tile_loop *w, vec zeros)
 {
     for (int lane = 0; lane < LANES; lane++)
         if (zeros[lane] != 0)

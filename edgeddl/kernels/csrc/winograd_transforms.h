@@ -22,7 +22,7 @@ enum { MOST_TAPS = 5, MOST_POINTS = 9, MOST_PLANES = MOST_POINTS * MOST_POINTS }
 
 /* What there are tiles for: windows of 3 x 3 pixels, of 5 x 5 pixels, of 3 x 3 pixels with stride
  * 2, and the gradient of the input of the latter. */
-typedef enum { THREE, FIVE, STRIDE_2, TURNED_2 } kind;
+typedef enum { THREE, FIVE, STRIDE_2, TRANSPOSED_2 } kind;
 
 /* Of a tile along an axis: */
 static const struct {
@@ -35,10 +35,10 @@ static const struct {
     [THREE] = {3, POINTS, OUTPUTS, POINTS, OUTPUTS, OUTPUTS},
     [FIVE] = {5, POINTS, 2, POINTS, 2, 2},
     [STRIDE_2] = {3, 2 * OUTPUTS + 1, 2 * OUTPUTS, MOST_POINTS, OUTPUTS, OUTPUTS},
-    [TURNED_2] = {3, OUTPUTS + 1, OUTPUTS, MOST_POINTS, 2 * OUTPUTS, 0},
+    [TRANSPOSED_2] = {3, OUTPUTS + 1, OUTPUTS, MOST_POINTS, 2 * OUTPUTS, 0},
 };
 
-ALWAYS_INLINE int has_stride_2(kind k) { return k == STRIDE_2 || k == TURNED_2; }
+ALWAYS_INLINE int has_stride_2(kind k) { return k == STRIDE_2 || k == TRANSPOSED_2; }
 
 #define P 0.70710678f /* sqrt(1/2) */
 #define Q 1.41421356f /* sqrt(2) */
@@ -137,7 +137,7 @@ ALWAYS_INLINE void output_one_way(const kind k, const vec *m, vec *y)
     give_points(k, m, all);
     collect(all, has_stride_2(k) ? OUTPUTS : sizes[k].outputs, 1, 1, has_stride_2(k) ? e : y);
     for (int i = 0; i < OUTPUTS && has_stride_2(k); i++)
-        if (k == TURNED_2)
+        if (k == TRANSPOSED_2)
             y[2 * i] = m[POINTS - 1 + i], y[2 * i + 1] = e[i];
         else
             y[i] = e[i] + m[POINTS - 1 + i];

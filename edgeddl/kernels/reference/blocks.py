@@ -1,4 +1,4 @@
-"""Walking over large arrays in pieces that fit the cache."""
+"""Splits large arrays into blocks that fit the cache."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from edgeddl.kernels.layout import Array
 
-# An operation of several NumPy calls runs block by block, so that all but the first call find the
-# block in the cache: 256 KiB, twice, fit the 1 MB second level of a Cortex-A72 and the 1.25 MB of
-# a server core. Mean and variance of 32768 x 64 numbers on the latter: 1.3 ms, 5.0 with 32 KiB
-# (calls cost more than work), 2.2 in one piece.
+# An operation of several NumPy calls runs block by block, so that all calls but the first find the
+# block in the cache: twice 256 KiB fit the 1 MB second-level cache of a Cortex-A72 and the 1.25 MB
+# of a server core. Mean and variance of 32768 x 64 numbers on the latter take 1.3 ms, 5.0 ms with
+# 32 KiB (calls cost more than work), 2.2 ms in one piece.
 BLOCK_BYTES = 256 << 10
 
 
@@ -29,5 +29,5 @@ def scratch_for(rows: Array) -> Array:
 
 
 def column_sums(rows: Array) -> Array:
-    """The sum of each column in float32, as a matrix product: 4 times as fast as np.sum."""
+    """The sum of each column in float32, as a matrix product: four times as fast as np.sum."""
     return np.ones(len(rows), np.float32) @ rows

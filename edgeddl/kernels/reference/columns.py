@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from edgeddl.kernels.layout import Array
 from edgeddl.kernels.window import Window
 
-# The windows of a batch take kh*kw times its memory. So many bytes of them at a time, in whole
-# images, at least one. A ResNet-18 step, batch 32, one thread of a 2.8 GHz Xeon, best of 5: 4 MiB
-# 1.57 s, 8 MiB 1.55, 16 MiB 1.77, 32 MiB 1.67.
+# The windows of a batch take kh*kw times its memory, so they are laid out for a few whole images at
+# a time: as many as fit into this size, at least one. A ResNet-18 step, batch 32, one thread of a
+# 2.8 GHz Xeon, best of 5: 4 MiB 1.57 s, 8 MiB 1.55 s, 16 MiB 1.77 s, 32 MiB 1.67 s.
 COLUMN_BYTES = 8 << 20
 
 
@@ -28,9 +28,9 @@ def split_images(count: int, bytes_each: int) -> list[slice]:
 
 
 def column_parts(images: Array, window: Window) -> Iterator[tuple[slice, Array]]:
-    """All windows as rows of kh*kw*C numbers, for some images at a time: which, and their rows.
+    """All windows as rows of kh*kw*C numbers, for some images at a time: (images, rows).
 
-    The rows are valid until the next ones are asked for.
+    The rows are valid until the next iteration.
     """
     n, h, w, c = images.shape
     if window.is_pointwise:

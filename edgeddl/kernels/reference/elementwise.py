@@ -1,4 +1,4 @@
-"""ReLU, addition, and sums over all but the channels."""
+"""ReLU, addition, and sums over all axes but the channels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add(x: Array, y: Array) -> Array:
 
 
 def channel_sums(gy: Array, out: Array | None = None) -> Array:
-    """The sum over all but the channels (C,), blocks joined in float64: the gradient of a bias."""
+    """The sum of each channel (C,), added up over blocks in float64: the gradient of a bias."""
     rows = as_rows(gy)
     total = np.zeros(rows.shape[1])
     for block in row_blocks(rows):

@@ -1,26 +1,26 @@
 """Conversion between float32 and half precision for the wire, by integer arithmetic.
 
-NumPy's own conversion goes number by number; this runs in vector instructions, 2 to 2.6 times as
-fast (11 million numbers, one x86-64 core).
+NumPy's own conversion is scalar; this uses vector instructions and is 2 to 2.6 times as fast (11
+million numbers, one x86-64 core).
 
 A float32 is s eeeeeeee mmm..., with exponents around 127; half precision is s eeeee mm..., around
-15. Multiplied by 2**-112, a number has the exponent bits it needs in half precision, its upper
-three are zero, and the numbers that half precision keeps as subnormal are subnormal here as well.
-What is left is to round off 13 bits of the mantissa and to move the sign.
+15. Multiplied by 2**-112, a number has the exponent bits of half precision, its upper three are
+zero, and numbers that are subnormal in half precision are subnormal here as well. What remains is
+to round off 13 bits of the mantissa and to move the sign.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from edgeddl.kernels.halves import BLOCK
+from edgeddl.kernels.half_block import BLOCK
 from edgeddl.kernels.layout import Array
 
-AT_ONCE = 16  # blocks; they and their scratch arrays fit the cache (see blocks.py)
-# 2**LARGEST_EXPONENT is encoded with the largest power of two that a float32 can be.
+BATCH = 16  # blocks; they and their scratch arrays fit the cache (see blocks.py)
+# 2**LARGEST_EXPONENT is encoded with the largest power of two in float32 as factor.
 LARGEST_EXPONENT = 127 - 112 + 15
 
-_BELOW_HALF = np.uint32((1 << 12) - 1)  # of the last bit that stays
+_BELOW_HALF = np.uint32((1 << 12) - 1)  # just below half of the last bit that is kept
 _ONE = np.uint32(1)
 _SHIFT = np.uint32(13)
 _SIGN_SHIFT = np.uint32(16)
@@ -29,10 +29,10 @@ _MAGNITUDE = np.uint32(0x7FFF)
 
 
 def encode_half(numbers: Array, blocks: Array) -> None:
-    """The blocks become these numbers."""
-    for first in range(0, len(blocks), AT_ONCE):
-        some = blocks[first : first + AT_ONCE]
-        part = numbers[first * BLOCK : (first + AT_ONCE) * BLOCK]
+    """Write the numbers to the blocks."""
+    for first in range(0, len(blocks), BATCH):
+        some = blocks[first : first + BATCH]
+        part = numbers[first * BLOCK : (first + BATCH) * BLOCK]
         padded = np.zeros((len(some), BLOCK), np.float32)
         padded.reshape(-1)[: part.size] = part
         some["factor"] = _factors(padded)
@@ -46,7 +46,7 @@ def _encode(scaled: Array, blocks: Array) -> None:
     last = bits >> _SHIFT
     last &= _ONE
     bits += _BELOW_HALF
-    bits += last  # ties to even: rank by rank, others would add up
+    bits += last  # ties to even: another rule's bias would add up over ranks
     sign = bits >> _SIGN_SHIFT
     sign &= _SIGN
     bits >>= _SHIFT
@@ -56,7 +56,7 @@ def _encode(scaled: Array, blocks: Array) -> None:
 
 
 def _factors(rows: Array) -> Array:
-    """Those with which each row's largest magnitude becomes a half within [2**14, 2**15)."""
+    """The factors that scale each row's largest magnitude to a half within [2**14, 2**15)."""
     largest = np.abs(rows).max(axis=1)
     exponents = np.frexp(largest)[1]
     # Below the smallest normal number, and for zero, any factor will do.
@@ -67,9 +67,9 @@ def _factors(rows: Array) -> Array:
 
 
 def decode_half(blocks: Array, numbers: Array) -> None:
-    """The numbers become those of the blocks."""
-    for first in range(0, len(blocks), AT_ONCE):
-        some = blocks[first : first + AT_ONCE]
+    """Write the numbers of the blocks to `numbers`."""
+    for first in range(0, len(blocks), BATCH):
+        some = blocks[first : first + BATCH]
         bits = some["halves"].astype(np.uint32)
         sign = bits & _SIGN
         sign <<= _SIGN_SHIFT
@@ -77,5 +77,5 @@ def decode_half(blocks: Array, numbers: Array) -> None:
         bits <<= _SHIFT
         bits |= sign
         decoded = bits.view(np.float32) * some["factor"][:, None]
-        part = numbers[first * BLOCK : (first + AT_ONCE) * BLOCK]
+        part = numbers[first * BLOCK : (first + BATCH) * BLOCK]
         part[...] = decoded.reshape(-1)[: part.size]

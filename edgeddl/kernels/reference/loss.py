@@ -1,4 +1,4 @@
-"""Softmax cross-entropy with its gradient. Logits are few: everything is in float64."""
+"""Softmax cross-entropy with its gradient, in float64: there are few logits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def softmax_cross_entropy(
     log_softmax = _log_softmax(x[counted].astype(np.float64))
     labels = np.arange(len(counted)), t[counted]
     scores = (1 - smoothing) * log_softmax[labels]
-    if smoothing:  # not 0 times minus infinity
+    if smoothing:  # 0 times minus infinity would be NaN
         scores += smoothing * log_softmax.mean(axis=1)
     difference = np.exp(log_softmax) - smoothing / x.shape[1]
     difference[labels] -= 1 - smoothing

@@ -1,4 +1,4 @@
-"""PowerSGD's products of matrices with thin ones, by BLAS."""
+"""PowerSGD's products of gradient matrices with thin matrices, by BLAS."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from edgeddl.kernels.matrices import Matrices
 
 
 def low_rank_left(
-    m: Matrices, errors: Array, gradients: Array, factors: Array, lefts: Array, told: Array | None
+    m: Matrices,
+    errors: Array,
+    gradients: Array,
+    factors: Array,
+    lefts: Array,
+    previous: Array | None,
 ) -> None:
-    """error = error - left told + gradient, without told but the sum; left = error factor^T."""
-    if told is not None:
-        low_rank_subtract(m, lefts, told, errors)
+    """error = error - left previous + gradient, then left = error factor^T."""
+    if previous is not None:
+        low_rank_subtract(m, lefts, previous, errors)
     for error, gradient, factor, left in zip(
         m.split_errors(errors), m.split_gradients(gradients), m.split_rights(factors),
         m.split_lefts(lefts), strict=True,
@@ -25,7 +30,7 @@ def low_rank_left(
 
 
 def low_rank_orthonormalise(m: Matrices, lefts: Array, dependent: float) -> None:
-    """Gram-Schmidt in float64, without BLAS: its order of summation follows its threads."""
+    """Gram-Schmidt in float64, without BLAS: its order of summation depends on its threads."""
     for left in m.split_lefts(lefts):
         columns = left.T.astype(np.float64, order="C")
         before = np.sqrt(np.einsum("kr,kr->k", columns, columns))

@@ -1,7 +1,7 @@
 """Batch normalisation over the rows (pixels of all images) of each channel.
 
-y = x * scale + shift, by the same float32 operations forward and where backward asks for the sign
-of y again: so a ReLU that follows need not keep y.
+y = x * scale + shift. Backward repeats the same float32 operations where it needs the sign of y, so
+a ReLU that follows need not keep y.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from functools import partial
 
 import numpy as np
 
+from edgeddl.kernels.batch_statistics import (
+    BatchStatistics,
+    FoldedNormalization,
+    NormalizationGradients,
+    RunningStatistics,
+)
 from edgeddl.kernels.layout import Array, as_rows, from_rows
-from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
-from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.reference.blocks import column_sums, row_blocks, scratch_for
 from edgeddl.kernels.reference.elementwise import relu_backward, stored
 
@@ -23,27 +27,27 @@ def inverse_std(var: Array, eps: float) -> Array:
     return 1.0 / np.sqrt(var.astype(np.float64) + eps)
 
 
-def _find_moments(rows: Array, running: Running | None) -> Moments:
+def _batch_statistics(rows: Array, running: RunningStatistics | None) -> BatchStatistics:
     """The mean and biased variance of each column; running statistics, if given, are updated."""
-    moments = Moments(*_moments(rows))
+    statistics = BatchStatistics(*_mean_and_var(rows))
     if running is not None:
         mean, var, decay = running
         unbiased = len(rows) / max(len(rows) - 1.0, 1.0)
-        mean[...] = decay * mean + (1 - decay) * moments.mean
-        var[...] = decay * var + (1 - decay) * unbiased * moments.var
-    return moments
+        mean[...] = decay * mean + (1 - decay) * statistics.mean
+        var[...] = decay * var + (1 - decay) * unbiased * statistics.var
+    return statistics
 
 
-def _moments(rows: Array) -> tuple[Array, Array]:
-    """Mean and biased variance of each column, in one walk over memory.
+def _mean_and_var(rows: Array) -> tuple[Array, Array]:
+    """Mean and biased variance of each column, in one pass over memory.
 
-    Blocks are joined by the update of Chan, Golub and LeVeque (1979), in float64.
+    Blocks are combined by the update of Chan, Golub and LeVeque (1979), in float64.
     """
     count, mean, squares = 0, np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
     scratch = scratch_for(rows)
     for block in row_blocks(rows):
         n = block.stop - block.start
-        block_mean, block_squares = _block_moments(rows[block], scratch[:n])
+        block_mean, block_squares = _block_mean_and_squares(rows[block], scratch[:n])
         delta = block_mean - mean
         squares += block_squares + delta**2 * (count * n / (count + n))
         count += n
@@ -51,11 +55,11 @@ def _moments(rows: Array) -> tuple[Array, Array]:
     return mean.astype(np.float32), (squares / count).astype(np.float32)
 
 
-def _block_moments(rows: Array, scratch: Array) -> tuple[Array, Array]:
+def _block_mean_and_squares(rows: Array, scratch: Array) -> tuple[Array, Array]:
     """Mean and sum of squared deviations of each column in float64.
 
-    The float32 mean is only a point near it: deviations from that are small, and their own mean
-    gives the digits it lacks.
+    The float32 mean is only near the mean: deviations from it are small, and their mean adds the
+    missing digits.
     """
     n = len(rows)
     near = column_sums(rows) / np.float32(n)
@@ -65,58 +69,59 @@ def _block_moments(rows: Array, scratch: Array) -> tuple[Array, Array]:
     return near + drift, np.maximum(squares, 0)
 
 
-def batch_normalization_prologue(
+def batch_normalization_fold(
     x: Array,
     gamma: Array,
     beta: Array,
-    moments: Moments | None,
+    statistics: BatchStatistics | None,
     eps: float,
-    running: Running | None,
-) -> tuple[Prologue, Moments]:
-    """The batch normalisation as x * scale + shift, and the moments."""
-    moments = moments or _find_moments(as_rows(x), running)
-    return _scale_and_shift(gamma, beta, moments, eps), moments
+    running: RunningStatistics | None,
+) -> tuple[FoldedNormalization, BatchStatistics]:
+    """The batch normalisation as x * scale + shift, and the statistics."""
+    statistics = statistics or _batch_statistics(as_rows(x), running)
+    return _fold(gamma, beta, statistics, eps), statistics
 
 
-def _scale_and_shift(gamma: Array, beta: Array, moments: Moments, eps: float) -> Prologue:
-    """By the same operations as in the C code.
+def _fold(
+    gamma: Array, beta: Array, statistics: BatchStatistics, eps: float
+) -> FoldedNormalization:
+    """The same operations as in C.
 
-    The shift is for the scale as rounded: so at x = mean, y is beta but for the last two roundings,
-    however large the mean.
+    The shift is computed from the rounded scale: so at x = mean, y is beta but for the last two
+    roundings, however large the mean.
     """
-    mean, var = moments
+    mean, var = statistics
     scale = (gamma / np.sqrt(var.astype(np.float64) + eps)).astype(np.float32)
     shift = beta - mean.astype(np.float64) * scale
-    return Prologue(scale, shift.astype(np.float32))
+    return FoldedNormalization(scale, shift.astype(np.float32))
 
 
 def batch_normalization_forward(
     x: Array,
     gamma: Array,
     beta: Array,
-    moments: Moments | None,
+    statistics: BatchStatistics | None,
     eps: float,
     relu: bool,
     residual: Array | None,
-    in_place: bool,
-    running: Running | None,
-) -> tuple[Array, Moments]:
-    """y = gamma * (x - mean) / sqrt(var + eps) + beta; its ReLU, or that of y + residual.
+    running: RunningStatistics | None,
+) -> tuple[Array, BatchStatistics]:
+    """y = gamma * (x - mean) / sqrt(var + eps) + beta, its ReLU, or the ReLU of y + residual.
 
-    And the moments. Nothing is done in place.
+    Also returns the statistics.
     """
     rows = as_rows(x)
     added = None if residual is None else as_rows(residual)
-    moments = moments or _find_moments(rows, running)
-    form = _scale_and_shift(gamma, beta, moments, eps)
+    statistics = statistics or _batch_statistics(rows, running)
+    folded = _fold(gamma, beta, statistics, eps)
     y = np.empty_like(rows)
     for block in row_blocks(rows):
-        part = _normalize(rows[block], *form, out=y[block])
+        part = _normalize(rows[block], *folded, out=y[block])
         if added is not None:
             part += added[block]
         if relu or added is not None:
             np.maximum(part, np.float32(0), out=part)
-    return from_rows(y, x.shape), moments
+    return from_rows(y, x.shape), statistics
 
 
 def _normalize(rows: Array, scale: Array, shift: Array, out: Array) -> Array:
@@ -130,26 +135,24 @@ def batch_normalization_backward(
     gy: Array,
     gamma: Array,
     beta: Array,
-    moments: Moments,
+    statistics: BatchStatistics,
     eps: float,
     relu: bool,
     y: Array | None,
     fixed: bool,
-    in_place: bool,
-    y_in_place: bool,
     out_gamma: Array | None,
     out_beta: Array | None,
 ) -> NormalizationGradients:
-    """gx, ggamma, gbeta, and g where there is a y, which went with a residual.
+    """gx, ggamma, gbeta and, with y (after a residual), g.
 
-    g is the gradient of what was normalised, and of the residual. Nothing is done in place.
+    g is the gradient of the normalised x and of the residual.
     """
     rows, g = as_rows(x), gy if y is None else relu_backward(y, gy)
-    mean, var = moments
-    form = _scale_and_shift(gamma, beta, moments, eps) if relu and y is None else None
-    blocks = partial(_gradient_blocks, rows, as_rows(g), form)
+    mean, var = statistics
+    folded = _fold(gamma, beta, statistics, eps) if relu and y is None else None
+    blocks = partial(_gradient_blocks, rows, as_rows(g), folded)
     sums = ggamma, gbeta = _sums(rows, blocks(), mean, var, eps)
-    if fixed:  # x has no part in the statistics
+    if fixed:  # the statistics do not depend on x
         ggamma = gbeta = np.zeros_like(ggamma)
     inv_std, m = inverse_std(var, eps).astype(np.float32), np.float32(max(len(rows), 1))
     x_scale, y_shift = inv_std * ggamma / m, gbeta / m
@@ -179,13 +182,13 @@ def _sums(
 
 
 def _gradient_blocks(
-    rows: Array, gy: Array, scale_shift: tuple[Array, Array] | None
+    rows: Array, gy: Array, folded: FoldedNormalization | None
 ) -> Iterator[tuple[slice, Array]]:
-    """Blocks of gy: with scale and shift given, 0 where the ReLU was 0."""
+    """Blocks of gy; with a folded normalisation given, 0 where its ReLU was 0."""
     scratch = scratch_for(rows)
     for block in row_blocks(rows):
-        if scale_shift is None:
+        if folded is None:
             yield block, gy[block]
             continue
-        y = _normalize(rows[block], *scale_shift, out=scratch[: block.stop - block.start])
+        y = _normalize(rows[block], *folded, out=scratch[: block.stop - block.start])
         yield block, np.where(y > 0, gy[block], np.float32(0))

@@ -8,8 +8,8 @@ from edgeddl.kernels.layout import Array
 from edgeddl.kernels.matrices import Products
 
 # The update makes five to seven passes over a block of parameters, gradients, velocity and
-# scratch: 4 x 128 KiB stay in the 1 MB second-level cache of a Cortex-A72. For ResNet-18 on one
-# 2.8 GHz Xeon core (1.25 MB): 21 ms, 132 ms with 4 KiB, 43 ms in one piece (best of 7).
+# scratch: 4 x 128 KiB stay in the 1 MB second-level cache of a Cortex-A72. ResNet-18 on one 2.8 GHz
+# Xeon core (1.25 MB) takes 21 ms, 132 ms with 4 KiB, 43 ms in one piece (best of 7).
 BLOCK_ELEMENTS = 32 << 10
 
 
@@ -22,7 +22,7 @@ def momentum_sgd(
     momentum: float,
     nesterov: bool,
 ) -> None:
-    """One step, in place. Every element goes the same way, whatever its block."""
+    """One step, in place. The result of an element does not depend on its block."""
     for start, end, decay in segments.tolist():
         p, d, v = (array[start:end] for array in (parameters, gradients, velocity))
         _update(p, d, v, decay, learning_rate, momentum, nesterov)

@@ -10,7 +10,7 @@ from edgeddl.kernels.window import Window
 
 
 def max_pooling_forward(x: Array, window: Window) -> Array:
-    """y (N, C, H', W'): the largest number of each window; padding never wins."""
+    """y (N, C, H', W'): the maximum of each window; padding is never the maximum."""
     padded = pad_images(as_nhwc(x), window, -np.inf)
     y: Array | None = None
     for _, _, pixels in window_positions(padded, window):
@@ -22,7 +22,7 @@ def max_pooling_forward(x: Array, window: Window) -> Array:
 def max_pooling_backward(x: Array, y: Array, gy: Array, window: Window) -> Array:
     """gx (N, C, H, W): gy goes to the first pixel of each window that equals its maximum.
 
-    The first, as in Chainer: after a ReLU whole windows are zero, and ties the rule.
+    The first, as in Chainer. Ties are common: after a ReLU, whole windows are zero.
     """
     padded = pad_images(as_nhwc(x), window, -np.inf)
     peak, gradient = as_nhwc(y), as_nhwc(gy)
@@ -32,7 +32,7 @@ def max_pooling_backward(x: Array, y: Array, gy: Array, window: Window) -> Array
     for (_, _, pixels), (_, _, target) in zip(
         window_positions(padded, window), targets, strict=True
     ):
-        wins = np.equal(pixels, peak) | np.isnan(pixels)  # of which the maximum is NaN, too
+        wins = np.equal(pixels, peak) | np.isnan(pixels)  # the maximum is then NaN, too
         wins &= undecided
         undecided ^= wins
         target += np.where(wins, gradient, np.float32(0))

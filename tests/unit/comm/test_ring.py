@@ -1,4 +1,4 @@
-"""Sums round the ring against plain addition, and streams that are lost."""
+"""Ring all-reduces against plain addition, and lost connections."""
 
 from __future__ import annotations
 
@@ -14,28 +14,23 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
-from edgeddl.comm import ring
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
-from edgeddl.comm.ring import NeighbourGone, Ring
-from edgeddl.errors import KernelError, NativeKernelsUnavailable
-from edgeddl.kernels import reference
-from edgeddl.kernels.halves import empty_blocks
-from edgeddl.kernels.selection import selected
+from edgeddl.comm.ring import NeighbourGone, Ring, allreduce
+from edgeddl.errors import KernelError
+from edgeddl.kernels.half_block import empty_blocks
+from tests.unit.kernels.implementations import FAILURES, NATIVE, REFERENCE, using
 
 SIZES = (2, 3, 4, 5, 7)
 LENGTHS = (1, 2, 5, 17, 64, 1001)
 
 
 @pytest.fixture(params=["native", "reference"], autouse=True)
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = reference
-    if request.param == "native":
-        try:
-            from edgeddl.kernels import native as module
-        except NativeKernelsUnavailable as error:
-            pytest.skip(str(error))
-    monkeypatch.setattr(selected, "implementation", module)
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "native" and not NATIVE:
+        pytest.skip(FAILURES)
+    with using(NATIVE[0] if request.param == "native" else REFERENCE):
+        yield
 
 
 def ring_sum(communicator: Communicator, array: np.ndarray) -> None:
@@ -81,7 +76,7 @@ def test_arrays_of_any_size_and_kind_follow_each_other(dtype: type) -> None:
     run_ranks(4, work)
 
 
-def test_what_is_not_finite_reaches_everybody() -> None:
+def test_infinity_and_nan_reach_all_ranks() -> None:
     def work(communicator: Communicator) -> np.ndarray:
         array = np.zeros(10, np.float32)
         array[3] = np.inf if communicator.rank == 1 else 0
@@ -139,7 +134,7 @@ def test_numbers_that_arrive_in_parts(length: int, half: bool) -> None:
 
 
 def sum_numbers(rings: Sequence[Ring], length: int, half: bool) -> None:
-    """Sum numbers of which each byte matters, and see that they are right."""
+    """Sum random numbers, in which every byte matters, and check the result."""
     numbers = np.random.default_rng(length).normal(size=(len(rings), length)).astype(np.float32)
     expected = numbers.astype(np.float64).sum(axis=0)
     arrays = list(numbers)
@@ -172,9 +167,9 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         one = socket.create_connection(server.getsockname())
         other, _ = server.accept()
-    for stream in (one, other):
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream.settimeout(10)
+    for connection in (one, other):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(10)
     return one, other
 
 
@@ -184,18 +179,18 @@ def place() -> Iterator[tuple[Ring, socket.socket, socket.socket]]:
     (to_rank, left), (right, from_rank) = tcp_pair(), tcp_pair()
     one = Ring(0, 2, left, right)
     yield one, to_rank, from_rank
-    for stream in (to_rank, from_rank):
-        stream.close()
+    for connection in (to_rank, from_rank):
+        connection.close()
     one.close()
 
 
 @pytest.mark.parametrize("kilobytes", [1, 64, 300, 1000])
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "half"])
-def test_nobody_waits_for_more_than_can_arrive(
+def test_no_rank_waits_for_more_than_can_arrive(
     kilobytes: int, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ring, "WAKING_BYTES", 2**30)
-    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", -1)
+    monkeypatch.setattr(allreduce, "LOW_WATER_BYTES", 2**30)
+    monkeypatch.setattr(allreduce, "POLL_MILLISECONDS", -1)
     size = 3
     pairs = [tcp_pair() for _ in range(size)]
     rings = [Ring(rank, size, pairs[rank - 1][1], pairs[rank][0]) for rank in range(size)]
@@ -208,7 +203,7 @@ Place = tuple[Ring, socket.socket, socket.socket]
 
 
 def begin_sum(one: Ring, array: np.ndarray) -> Future[None]:
-    """In a thread that nobody has to wait for."""
+    """Sum in a daemon thread."""
     summed: Future[None] = Future()
 
     def work() -> None:
@@ -225,7 +220,7 @@ def begin_sum(one: Ring, array: np.ndarray) -> Future[None]:
 def test_a_torn_number_is_waited_for_to_its_last_byte(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ring, "LONGEST_SLEEP_MILLISECONDS", -1)
+    monkeypatch.setattr(allreduce, "POLL_MILLISECONDS", -1)
     one, to_rank, from_rank = place
     array = np.array([1, 2], np.float32)
     summing = begin_sum(one, array)
@@ -240,33 +235,33 @@ def test_a_torn_number_is_waited_for_to_its_last_byte(
     assert array.tolist() == [31, 42]
 
 
-def test_who_waits_is_not_woken_for_crumbs(place: Place) -> None:
+def test_a_waiting_rank_is_not_woken_for_a_few_bytes(place: Place) -> None:
     one, to_rank, _ = place
     summing = begin_sum(one, np.zeros(2**20, np.float32))
     deadline = time.monotonic() + 10
     mark = 0
-    while mark != ring.WAKING_BYTES and time.monotonic() < deadline:
+    while mark != allreduce.LOW_WATER_BYTES and time.monotonic() < deadline:
         mark = one._left.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
-    assert mark == ring.WAKING_BYTES
+    assert mark == allreduce.LOW_WATER_BYTES
     to_rank.close()
     assert isinstance(summing.exception(timeout=10), NeighbourGone)
 
 
-def reset(stream: socket.socket) -> None:
-    """As the system does for a process that is gone."""
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    stream.close()
+def reset(connection: socket.socket) -> None:
+    """As the system does for a killed process."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
 
 def test_a_left_neighbour_that_is_gone_is_an_error(place: Place) -> None:
     one, to_rank, _ = place
     to_rank.close()
-    with pytest.raises(NeighbourGone, match="the connection to rank 1 is lost: it has closed"):
+    with pytest.raises(NeighbourGone, match="the connection to rank 1 is lost: closed by"):
         begin_sum(one, np.zeros(10, np.float32)).result(timeout=10)
 
 
 @pytest.mark.parametrize(
-    ("leave", "reason"), [(reset, "Connection reset"), (socket.socket.close, "it has closed")]
+    ("leave", "reason"), [(reset, "Connection reset"), (socket.socket.close, "closed by")]
 )
 def test_a_right_neighbour_that_is_gone_is_noticed_while_nothing_is_to_be_sent(
     place: Place, leave: Callable[[socket.socket], None], reason: str
@@ -283,13 +278,13 @@ def test_a_right_neighbour_that_is_gone_is_noticed_while_nothing_is_to_be_sent(
 def test_a_network_that_is_down_is_a_lost_connection(place: Place) -> None:
     one, _, _ = place
     one._left.close()
-    one._left = socket.socket()  # of which the system says that it leads nowhere
+    one._left = socket.socket()  # the system reports it as not connected
     with pytest.raises(NeighbourGone, match="rank 1 is lost: Transport endpoint is not connected"):
         begin_sum(one, np.zeros(10, np.float32)).result(timeout=10)
 
 
-def test_a_ring_is_closed_when_nobody_sums_any_more(place: Place) -> None:
-    """Else the number of its stream could be another's, of whom bytes would be taken."""
+def test_a_ring_is_closed_only_after_its_last_sum(place: Place) -> None:
+    """Otherwise its file descriptor could be reused, and the sum would read another connection."""
     one, _, _ = place
     summing = begin_sum(one, np.zeros(10, np.float32))
     time.sleep(0.1)

@@ -15,8 +15,8 @@ from edgeddl.functions import node
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
 from edgeddl.functions.node import Node
-from edgeddl.kernels import deferral
-from edgeddl.kernels.deferral import deferred
+from edgeddl.kernels import call_queue
+from edgeddl.kernels.call_queue import queued_calls
 from edgeddl.models import build_model
 from edgeddl.models.resnet9 import Residual
 from edgeddl.models.resnet18 import BasicBlock
@@ -84,9 +84,9 @@ def ours(net: Net) -> dict[str, np.ndarray | None]:
     return {name: gradients.get(parameter.node) for name, parameter in net.namedparams()}
 
 
-def all_deferred(net: Net) -> dict[str, np.ndarray | None]:
-    """As `ours`, and forward's kernels are put off too."""
-    with deferred():
+def all_queued(net: Net) -> dict[str, np.ndarray | None]:
+    """As `ours`, with the kernel calls of forward queued as well."""
+    with queued_calls():
         loss = net(X)
     gradients = backpropagate(loss, np.ones_like(loss.array))
     return {name: gradients.get(parameter.node) for name, parameter in net.namedparams()}
@@ -114,7 +114,7 @@ def test_gradients_are_those_of_chainers_backward(name: str) -> None:
     expected = chainers(net)
     assert sum(gradient is not None for gradient in expected.values()) >= 1
     assert_equal(ours(net), expected)
-    assert_equal(all_deferred(net), expected)
+    assert_equal(all_queued(net), expected)
 
 
 @pytest.mark.usefixtures("large", "unwritten")
@@ -126,7 +126,7 @@ def test_gradients_of_models_are_those_of_chainers_backward(model: str) -> None:
     net.forward = lambda _: functions.softmax_cross_entropy(net.model(x), T[:2])
     expected = chainers(net)
     assert_equal(ours(net), expected)
-    assert_equal(all_deferred(net), expected)
+    assert_equal(all_queued(net), expected)
 
 
 def test_the_gradient_of_the_loss_weighs_all_others() -> None:
@@ -146,9 +146,9 @@ def test_leaves_that_want_no_gradient_have_none() -> None:
     np.testing.assert_array_equal(gradients[image.node], np.ones_like(X))
 
 
-def test_nothing_is_done_where_nobody_wants_a_gradient(monkeypatch) -> None:
+def test_nothing_is_computed_if_no_input_requires_a_gradient(monkeypatch) -> None:
     def fail(*arguments: Any) -> None:
-        raise AssertionError("nobody asked for a gradient")
+        raise AssertionError("no gradient is required")
 
     monkeypatch.setattr(Node, "accumulate", fail)
     loss = F.sum(functions.add(chainer.Variable(X, requires_grad=False), X))
@@ -156,7 +156,7 @@ def test_nothing_is_done_where_nobody_wants_a_gradient(monkeypatch) -> None:
 
 
 class Recorder(chainer.FunctionHook):
-    """Which functions are told of, and with what."""
+    """The functions that hooks are called for, and their arguments."""
 
     name = "Recorder"
 
@@ -221,7 +221,7 @@ def test_activations_leave_memory_as_backward_goes(
     activation: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each convolution keeps the one before it: one less with every gradient."""
-    monkeypatch.setattr(deferral, "MOST_BYTES_OF_BACKWARD", -1)  # none waits for memory's sake
+    monkeypatch.setattr(call_queue, "MAX_BYTES_OF_BACKWARD", -1)  # no call is queued for long
     count = 5
     weights = [chainer.Parameter(random(4, 4, 3, 3, seed=seed)) for seed in range(count)]
     h, arrays = chainer.Variable(X), []

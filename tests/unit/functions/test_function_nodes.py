@@ -147,7 +147,7 @@ class CallRecorder(chainer.LinkHook):
         self.called.append(type(args.link).__name__)
 
 
-def test_link_hooks_are_told_of_calls() -> None:
+def test_link_hooks_are_called() -> None:
     model, x = BasicBlock(4, 6, 2, np.random.default_rng(0)), random(2, 4, 6, 6)
     with CallRecorder() as everywhere:
         model(x)
@@ -179,7 +179,7 @@ def test_parameter_unknown_to_the_sink_has_its_own_gradient() -> None:
 
 def test_unwanted_gradients_are_not_computed(monkeypatch) -> None:
     def fail(*arguments: Any) -> None:
-        raise AssertionError("nobody asked for this gradient")
+        raise AssertionError("this gradient is not required")
 
     monkeypatch.setattr(kernels, "convolution_weight_gradient", fail)
     monkeypatch.setattr(kernels, "channel_sums", fail)
@@ -296,13 +296,13 @@ FALLBACKS = {
 
 
 @pytest.mark.parametrize("reason", FALLBACKS)
-def test_chainer_takes_what_is_not_covered_and_says_so_once(reason: str, monkeypatch) -> None:
+def test_unsupported_calls_fall_back_to_chainer_with_one_warning(reason: str, monkeypatch) -> None:
     monkeypatch.setattr(node, "_warned", set())
     ours, chainers = FALLBACKS[reason]
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         results = [ours(), ours()]
-    assert len(seen) == 1 and "is left to Chainer" in str(seen[0].message)
+    assert len(seen) == 1 and "falls back to Chainer" in str(seen[0].message)
     if reason != "axis":
         assert reason in str(seen[0].message)
     for result in results:
@@ -311,7 +311,7 @@ def test_chainer_takes_what_is_not_covered_and_says_so_once(reason: str, monkeyp
 
 
 def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> None:
-    monkeypatch.setattr(node, "CHAINER_ASKED", True)
+    monkeypatch.setattr(node, "CHAINER_REQUESTED", True)
     monkeypatch.setattr(node, "_warned", set())
 
     def fail(*arguments: Any) -> None:
@@ -420,5 +420,5 @@ def test_wrong_labels_are_named() -> None:
 
 
 def test_a_single_number_cannot_be_normalised() -> None:
-    with pytest.warns(UserWarning, match="single number a channel"):
+    with pytest.warns(UserWarning, match="one number per channel"):
         functions.batch_normalization(X[:1, :, :1, :1], VECTOR, VECTOR)

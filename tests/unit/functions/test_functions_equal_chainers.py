@@ -132,7 +132,7 @@ def test_running_statistics_may_lie_anywhere(dtype: type) -> None:
     strided = np.zeros((2, 6), dtype)[:, ::2]
     plain = np.zeros((2, 3), dtype)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # float64 is left to Chainer
+        warnings.simplefilter("ignore")  # float64 falls back to Chainer
         for (mean, var), library in ((strided, functions), (plain, F)):
             library.batch_normalization(x, one, one, running_mean=mean, running_var=var)
     np.testing.assert_allclose(strided, plain, rtol=1e-5, atol=1e-6)

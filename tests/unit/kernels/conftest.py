@@ -1,4 +1,4 @@
-"""Kernel tests that ask for `implementation` run once for each that this machine can run."""
+"""Kernel tests that use the fixture `implementation` run once for each one this machine can run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from edgeddl.kernels.selection import selected
-from tests.unit.kernels.implementations import FAILURES, NATIVE, REFERENCE, Implementation
+from tests.unit.kernels.implementations import (
+    FAILURES,
+    NATIVE,
+    REFERENCE,
+    Implementation,
+    using,
+)
 
 NO_NATIVE = pytest.param(None, id="native", marks=pytest.mark.skip(reason=FAILURES))
 
@@ -22,19 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", params=[REFERENCE, *(NATIVE or [NO_NATIVE])], ids=str)
 def implementation(request: pytest.FixtureRequest) -> Iterator[Implementation]:
-    """The entry points of `kernels` compute by this implementation."""
-    yield from _behind_the_entry_points(request.param)
+    """The kernels compute with this implementation."""
+    with using(request.param) as chosen:
+        yield chosen
 
 
 @pytest.fixture(scope="module", params=NATIVE or [NO_NATIVE], ids=str)
 def native(request: pytest.FixtureRequest) -> Iterator[Implementation]:
-    """Likewise, for what is said of native kernels alone."""
-    yield from _behind_the_entry_points(request.param)
-
-
-def _behind_the_entry_points(chosen: Implementation) -> Iterator[Implementation]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selected, "implementation", chosen.module)
-        if chosen.threads is not None:
-            chosen.set_threads(chosen.threads)
+    """Likewise, for tests of native kernels only."""
+    with using(request.param) as chosen:
         yield chosen

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import pytest
 
-from edgeddl import kernels
-from edgeddl.config import KERNEL_BUILDS
 from edgeddl.errors import NativeKernelsUnavailable
-from edgeddl.kernels import reference
+from edgeddl.kernel_builds import BUILD_NAMES
+from edgeddl.kernels.library import Library, load_build
 from edgeddl.kernels.selection import selected
 
 T = TypeVar("T")
@@ -25,38 +21,41 @@ THREADS = (1, 3)
 
 @dataclass(frozen=True)
 class Implementation:
-    """A module with all kernels; `threads` is None where it is NumPy's own affair."""
+    """A library and its number of threads; both are None for the reference."""
 
     name: str
-    module: Any
+    library: Library | None = None
     threads: int | None = None
 
     @property
     def is_native(self) -> bool:
-        return self.threads is not None
+        return self.library is not None
 
     def set_threads(self, threads: int) -> None:
-        self.module.library.set_threads(threads)
+        assert self.library is not None
+        self.library.set_threads(threads)
 
     def __str__(self) -> str:
         return f"{self.name}-{self.threads}" if self.is_native else self.name
 
 
-def load_build(build: str) -> ModuleType:
-    """The native kernels of one build: a copy of their modules, bound to its library."""
-    package = "edgeddl.kernels.native"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGEDDL_CPU", build)
-        patch.setattr(kernels, "native", None, raising=False)
-        for name in [name for name in sys.modules if name.startswith(package)]:
-            patch.delitem(sys.modules, name)
-        return importlib.import_module(package)
+@contextmanager
+def using(implementation: Implementation) -> Iterator[Implementation]:
+    """Within the block the kernels compute with this implementation."""
+    before = selected.library
+    selected.use(implementation.library)
+    if implementation.threads is not None:
+        implementation.set_threads(implementation.threads)
+    try:
+        yield implementation
+    finally:
+        selected.use(before)
 
 
-def find_builds() -> tuple[dict[str, ModuleType], str]:
+def find_builds() -> tuple[dict[str, Library], str]:
     """The builds that load here, and why the others do not."""
     found, failures = {}, []
-    for build in KERNEL_BUILDS:
+    for build in BUILD_NAMES:
         try:
             found[build] = load_build(build)
         except NativeKernelsUnavailable as error:
@@ -65,16 +64,15 @@ def find_builds() -> tuple[dict[str, ModuleType], str]:
 
 
 def by_reference(run: Callable[..., T], *arguments: object, **options: object) -> T:
-    """What a function gives if the reference stands behind the entry points."""
-    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        patch.setattr(selected, "implementation", reference)
+    """The result of a function that uses the reference kernels."""
+    with using(REFERENCE), np.errstate(all="ignore"):
         return run(*arguments, **options)
 
 
 BUILDS, FAILURES = find_builds()
-REFERENCE = Implementation("reference", reference)
+REFERENCE = Implementation("reference")
 NATIVE = [
-    Implementation(build, module, threads)
-    for build, module in BUILDS.items()
+    Implementation(build, library, threads)
+    for build, library in BUILDS.items()
     for threads in THREADS
 ]

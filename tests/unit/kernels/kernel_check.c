@@ -10,41 +10,7 @@
 #include <stdlib.h>
 
 #include "convolution.h"
-#include "matrices.h"
-
-int edgeddl_convolution_forward(const conv *, const float *x, const float *scale,
-                                const float *shift, const float *W, const float *bias, float *y);
-int edgeddl_convolution_weight_gradient(const conv *, const float *x, const float *scale,
-                                        const float *shift, const float *gy, float *gW);
-int edgeddl_convolution_input_gradient(const conv *, const float *gy, const float *W,
-                                       const float *plus, float *gx);
-int edgeddl_batch_normalization_forward(long rows, long channels, const float *x,
-                                        const float *gamma, const float *beta, float *mean,
-                                        float *var, double eps, int fixed, double decay,
-                                        float *running_mean, float *running_var, int relu,
-                                        const float *residual, float *y);
-int edgeddl_batch_normalization_backward(long rows, long channels, const float *x, const float *y,
-                                         const float *gy, const float *gamma, const float *beta,
-                                         const float *mean, const float *var, double eps, int relu,
-                                         int fixed, float *g, float *gx, float *ggamma,
-                                         float *gbeta);
-typedef struct {
-    long start, end;
-    double decay;
-} segment;
-int edgeddl_momentum_sgd(const segment *, long count, float *parameters, const float *gradients,
-                         float *velocity, double rate, double momentum, int nesterov);
-int edgeddl_momentum_sgd_of_products(const matrix_place *, const double *decays, long count,
-                                     long rank, const float *lefts, const float *rights,
-                                     float *parameters, float *velocity, double rate,
-                                     double momentum, int nesterov);
-int edgeddl_low_rank_left(const matrix_place *, long count, long rank, float *errors,
-                          const float *gradients, float *told, float *factors, float *lefts);
-int edgeddl_low_rank_right(const matrix_place *, long count, long rank, float *errors, float *lefts,
-                           float *rights);
-int edgeddl_low_rank_orthonormalise(const matrix_place *, long count, long rank, double dependent,
-                                    float *lefts);
-void edgeddl_set_threads(int threads);
+#include "edgeddl.h"
 
 static atomic_int failures;
 
@@ -224,7 +190,7 @@ static void check_low_rank(long rows, long columns, long rank)
 {
     const long size = rows * columns;
     float *matrix = random_numbers(size, 1), *gradient = random_numbers(size, 2);
-    float *left = random_numbers(rows * rank, 3), *told = random_numbers(rank * columns, 4);
+    float *left = random_numbers(rows * rank, 3), *previous = random_numbers(rank * columns, 4);
     float *factor = random_numbers(rank * columns, 5), *right = random_numbers(rank * columns, 6);
     double *exact = calloc((size_t)(size + rank * (rows + columns)), sizeof *exact);
     double *exact_left = exact + size, *exact_right = exact_left + rows * rank;
@@ -232,7 +198,7 @@ static void check_low_rank(long rows, long columns, long rank)
         const long row = i / columns, c = i % columns;
         exact[i] = matrix[i] + gradient[i];
         for (long k = 0; k < rank; k++)
-            exact[i] -= (double)left[row * rank + k] * told[k * columns + c];
+            exact[i] -= (double)left[row * rank + k] * previous[k * columns + c];
         for (long k = 0; k < rank; k++)
             exact_left[row * rank + k] += exact[i] * factor[k * columns + c];
     }
@@ -240,7 +206,7 @@ static void check_low_rank(long rows, long columns, long rank)
         for (long k = 0; k < rank; k++)
             exact_right[k * columns + i % columns] += exact[i] * exact_left[i / columns * rank + k];
     const matrix_place p = {.rows = rows, .columns = columns};
-    edgeddl_low_rank_left(&p, 1, rank, matrix, gradient, told, factor, left);
+    edgeddl_low_rank_left(&p, 1, rank, matrix, gradient, previous, factor, left);
     edgeddl_low_rank_right(&p, 1, rank, matrix, left, right);
     const conv s = {.n = rows, .c = columns, .k = rank};
     compare("matrix", &s, matrix, exact, size);
@@ -248,7 +214,7 @@ static void check_low_rank(long rows, long columns, long rank)
     compare("right", &s, right, exact_right, rank * columns);
     edgeddl_low_rank_orthonormalise(&p, 1, rank, 1e-7, left);
     check_orthonormal(left, &s);
-    free(matrix), free(gradient), free(left), free(told), free(factor), free(right), free(exact);
+    free(matrix), free(gradient), free(left), free(previous), free(factor), free(right), free(exact);
 }
 
 static void *check_everything(void *nothing)

@@ -206,7 +206,7 @@ ODD_LAYERS = [
     Layer((2, 17, 31, 7), 17, SAME, 17),
     Layer((1, 30, 33, 33), 30, HALF, 30),
     Layer((2, 64, 7, 7), 64, Window(5, 3, 1, 2, 4, 1, dy=2, dx=1), 64),
-    # pixels that lie a multiple of 2 KB apart, and rows for more than one walk
+    # pixels that lie a multiple of 2 KB apart, and rows of more than one strip
     Layer((1, 512, 6, 30), 512, SAME, 512),
     Layer((2, 5, 7, 7), 10, SAME, 5),
     # no images

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from edgeddl.kernel_builds import BUILDS, COMMON_FLAGS
 from tests.support import REPOSITORY
 
 SOURCES = REPOSITORY / "edgeddl" / "kernels" / "csrc"
 CHECK = Path(__file__).with_name("kernel_check.c")
-FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
+STRICT = [flag for flag in COMMON_FLAGS if flag.startswith(("-std", "-W", "-pthread"))]
+FLAGS = [*STRICT, "-Werror", f"-I{SOURCES}"]
 
 SANITIZERS = {
     "address, undefined": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "thread": ["-fsanitize=thread"],
 }
-AARCH64 = {"generic": [], "cortex_a72": ["-mcpu=cortex-a72", "-DEDGEDDL_CORTEX_A72"]}
 
 
 def compile_check(compiler: str, flags: list[str], program: Path) -> None:
@@ -51,11 +52,11 @@ def test_sanitized(tmp_path: Path, sanitizer: str) -> None:
     assert_succeeds(tmp_path / "check")
 
 
-@pytest.mark.parametrize("build", AARCH64)
+@pytest.mark.parametrize("build", BUILDS["aarch64"])
 def test_emulated(tmp_path: Path, build: str) -> None:
     compiler = shutil.which("aarch64-linux-gnu-gcc")
     emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     if compiler is None or emulator is None:
         pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64")
-    compile_check(compiler, ["-O1", "-static", *AARCH64[build]], tmp_path / "check")
+    compile_check(compiler, ["-O1", "-static", *BUILDS["aarch64"][build].flags], tmp_path / "check")
     assert_succeeds(emulator, tmp_path / "check")

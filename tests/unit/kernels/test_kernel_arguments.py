@@ -11,8 +11,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
-from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
-from edgeddl.kernels.prologue import Prologue
+from edgeddl.kernels.batch_statistics import (
+    BatchStatistics,
+    FoldedNormalization,
+    NormalizationGradients,
+    RunningStatistics,
+)
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.layers import random
 
@@ -59,7 +63,7 @@ CONVOLUTION: list[tuple[str, Callable[[], Any]]] = [
     (r"x must have the shape \(any, any, any, any\)", lambda: forward(X[0], W)),
     ("at least one channel and one pixel", lambda: forward(X[:, :0], W[:, :0])),
     ("at least one channel and one pixel", lambda: forward(X[:, :, :0], W)),
-    ("0 output channels cannot be cut", lambda: forward(X, W[:0])),
+    ("0 output channels cannot be split", lambda: forward(X, W[:0])),
     (r"b must have the shape \(6\), not \(4,\)", lambda: forward(X, W, GAMMA)),
     ("groups=3", lambda: forward(X, W, None, WINDOW, 3)),
     ("groups=0", lambda: forward(X, W, None, WINDOW, 0)),
@@ -70,7 +74,7 @@ CONVOLUTION: list[tuple[str, Callable[[], Any]]] = [
     (r"gy must have the shape \(2, any, 3, 3\)", lambda: weight_gradient(X, GY[:1])),
     (r"out must have the shape \(6, 4, 3, 3\)", lambda: weight_gradient(X, GY, W[:3].copy())),
     ("out must be a NumPy array", lambda: weight_gradient(X, GY, W.astype("f8"))),
-    ("out cannot be written to", lambda: weight_gradient(X, GY, read_only(W))),
+    ("out is read-only", lambda: weight_gradient(X, GY, read_only(W))),
     ("out overlaps x", lambda: weight_gradient_over(X, GY)),
     ("out overlaps gy", lambda: weight_gradient(X, *overlapping(GY))),
     (r"gy must have the shape \(2, 6, 3, 3\)", lambda: input_gradient(GY[:, :3], W, X.shape)),
@@ -104,26 +108,26 @@ def input_gradient(gy: Any, W: Any, shape: Any) -> np.ndarray:
     return kernels.convolution_input_gradient(gy, W, shape, WINDOW)
 
 
-def statistics(x: Any, *running: Any, **options: Any) -> tuple[np.ndarray, Moments]:
-    options["running"] = Running(*running, 0.9) if running else None
+def statistics(x: Any, *running: Any, **options: Any) -> tuple[np.ndarray, BatchStatistics]:
+    options["running"] = RunningStatistics(*running, 0.9) if running else None
     return kernels.batch_normalization_forward(x, GAMMA.copy(), GAMMA, None, 1e-5, **options)
 
 
 def normalized(
     x: Any = X, gamma: Any = GAMMA, var: Any = GAMMA, **options: Any
-) -> tuple[np.ndarray, Moments]:
-    moments = Moments(GAMMA, var)
-    return kernels.batch_normalization_forward(x, gamma, GAMMA, moments, 1e-5, **options)
+) -> tuple[np.ndarray, BatchStatistics]:
+    known = BatchStatistics(GAMMA, var)
+    return kernels.batch_normalization_forward(x, gamma, GAMMA, known, 1e-5, **options)
 
 
-def prologue(gamma: Any = B[:4], moments: Any = None, running: Any = None) -> Prologue:
-    return kernels.batch_normalization_prologue(X, gamma, GAMMA, moments, 1e-5, running)[0]
+def folded(gamma: Any = B[:4], known: Any = None, running: Any = None) -> FoldedNormalization:
+    return kernels.batch_normalization_fold(X, gamma, GAMMA, known, 1e-5, running)[0]
 
 
 def normalization_gradients(
     x: Any = X, gy: Any = X, beta: Any = GAMMA, **options: Any
 ) -> NormalizationGradients:
-    known = (GAMMA, beta, Moments(GAMMA, GAMMA), 1e-5)
+    known = (GAMMA, beta, BatchStatistics(GAMMA, GAMMA), 1e-5)
     return kernels.batch_normalization_backward(x, gy, *known, **options)
 
 
@@ -136,8 +140,8 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     ("x must have the shape", lambda: statistics(X[0])),
     ("running_mean must have the shape", lambda: statistics(X, B, GAMMA.copy())),
     ("running_var must be a NumPy array", lambda: statistics(X, GAMMA.copy(), [0.0] * 4)),
-    ("running_mean cannot be written", lambda: statistics(X, read_only(GAMMA), GAMMA.copy())),
-    ("running_var cannot be written", lambda: statistics(X, GAMMA.copy(), read_only(GAMMA))),
+    ("running_mean is read-only", lambda: statistics(X, read_only(GAMMA), GAMMA.copy())),
+    ("running_var is read-only", lambda: statistics(X, GAMMA.copy(), read_only(GAMMA))),
     ("running_mean overlaps running_var", lambda: statistics(X, GAMMA, GAMMA)),
     ("running_var overlaps x", lambda: statistics(X, GAMMA.copy(), X[0, 0, 0, :4])),
     ("running_var overlaps beta", lambda: statistics(X, GAMMA.copy(), GAMMA)),
@@ -146,23 +150,26 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
         lambda: statistics(X.copy(), X[0, 0, 0, :4], GAMMA.copy(), residual=X),
     ),
     (
-        "not updated by moments that are given",
-        lambda: normalized(running=Running(GAMMA.copy(), GAMMA.copy(), 0.9)),
+        "cannot be updated with given statistics",
+        lambda: normalized(running=RunningStatistics(GAMMA.copy(), GAMMA.copy(), 0.9)),
     ),
     (r"gamma must have the shape \(4\), not \(2,\)", lambda: normalized(gamma=GAMMA[:2])),
     ("var must have the shape", lambda: normalized(var=B)),
     ("x must have the shape", lambda: normalized(X[0])),
-    ("gamma must have the shape", lambda: prologue(X[0])),
+    ("gamma must have the shape", lambda: folded(X[0])),
     ("gamma must be a NumPy array", lambda: normalized(gamma=[1.0] * 4, residual=X.copy())),
     (
         "beta must be a NumPy array",
         lambda: kernels.batch_normalization_forward(X, GAMMA, None, None, 1e-5),
     ),
-    ("running_mean overlaps beta", lambda: prologue(running=Running(GAMMA, X[0, 0, 0, :4], 0.9))),
-    ("var must have the shape", lambda: prologue(moments=Moments(GAMMA, B))),
+    (
+        "running_mean overlaps beta",
+        lambda: folded(running=RunningStatistics(GAMMA, X[0, 0, 0, :4], 0.9)),
+    ),
+    ("var must have the shape", lambda: folded(known=BatchStatistics(GAMMA, B))),
     ("residual must have the shape", lambda: normalized(residual=X[:1])),
     (
-        "residual cannot be written to",
+        "residual is read-only",
         lambda: normalized(residual=read_only(X), in_place=True),
     ),
     ("residual overlaps x", lambda: normalized(residual=X, in_place=True)),
@@ -171,16 +178,16 @@ NORMALIZATION: list[tuple[str, Callable[[], Any]]] = [
     ("y must have the shape", lambda: normalization_gradients(y=X[:1])),
     ("out_gamma must have the shape", lambda: normalization_gradients(out_gamma=GAMMA[:2])),
     ("out_gamma must be contiguous", lambda: normalization_gradients(out_gamma=X[0, :, 0, 0])),
-    ("out_beta cannot be written to", lambda: normalization_gradients(out_beta=read_only(GAMMA))),
+    ("out_beta is read-only", lambda: normalization_gradients(out_beta=read_only(GAMMA))),
     ("out_beta overlaps x", lambda: normalization_gradients(out_beta=X[0, 0, 0, :4])),
     ("beta must have the shape", lambda: normalization_gradients(beta=B)),
     (
-        "gy cannot be written to",
+        "gy is read-only",
         lambda: normalization_gradients(gy=read_only(X), in_place=True),
     ),
     ("gy overlaps x", lambda: normalization_gradients(in_place=True)),
     (
-        "y cannot be written to",
+        "y is read-only",
         lambda: normalization_gradients(y=read_only(X), y_in_place=True),
     ),
     ("y overlaps gy", lambda: normalization_gradients(X.copy(), y=X, y_in_place=True)),
@@ -193,11 +200,11 @@ OTHERS: list[tuple[str, Callable[[], Any]]] = [
     ("gy must have the shape", lambda: kernels.relu_backward(ROWS, X)),
     ("at least one column", lambda: kernels.channel_sums(ROWS[:, :0])),
     ("out must have the shape", lambda: kernels.channel_sums(ROWS, ROWS[0, :1])),
-    ("out cannot be written to", lambda: kernels.channel_sums(X, read_only(GAMMA))),
+    ("out is read-only", lambda: kernels.channel_sums(X, read_only(GAMMA))),
     ("out overlaps gy", lambda: kernels.channel_sums(ROWS, ROWS[0])),
     ("out overlaps gy", lambda: channel_sums_over(*in_foreign_memory(ROWS))),
     ("out overlaps gy", lambda: channel_sums_over(ROWS, as_strided(ROWS))),
-    ("without dilation", lambda: kernels.max_pooling_forward(X, Window(2, 2, dx=2))),
+    ("does not support dilation", lambda: kernels.max_pooling_forward(X, Window(2, 2, dx=2))),
     ("y must have the shape", lambda: kernels.max_pooling_backward(X, X, X, WINDOW)),
     ("gy must have the shape", lambda: kernels.average_pooling_backward(X, X.shape, WINDOW)),
     ("x_shape must have", lambda: kernels.average_pooling_backward(GY, (2, 6, 0, 5), WINDOW)),

@@ -10,7 +10,7 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.kernels import layout
-from edgeddl.kernels.prologue import Prologue
+from edgeddl.kernels.batch_statistics import FoldedNormalization
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.implementations import Implementation
 from tests.unit.kernels.layers import (
@@ -89,17 +89,19 @@ def test_input_gradient_is_added_to_another(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", BIASED, ids=str)
-def test_prologue_normalises_and_rectifies_what_is_read(layer: Layer) -> None:
+def test_a_folded_normalisation_normalises_and_rectifies_what_is_read(layer: Layer) -> None:
     """But not the padding, which stays 0."""
     x, W, gy = layer.arrays()
     scale, shift = random((2, layer.shape[1]), 6)
-    before = Prologue(scale, shift)
+    normalization = FoldedNormalization(scale, shift)
     prepared = np.maximum(x * scale[:, None, None] + shift[:, None, None], np.float32(0))
     magnitudes = abs(x * scale[:, None, None]) + abs(shift[:, None, None])
     where = (layer.window, layer.groups)
     found = {
-        "forward": kernels.convolution_forward(x, W, None, *where, before=before),
-        "weight gradient": kernels.convolution_weight_gradient(x, gy, *where, before=before),
+        "forward": kernels.convolution_forward(x, W, None, *where, normalization=normalization),
+        "weight gradient": kernels.convolution_weight_gradient(
+            x, gy, *where, normalization=normalization
+        ),
     }
     for name, result in found.items():
         # twice: what is read has rounding errors of its own

@@ -1,4 +1,4 @@
-"""Kernels on shapes that nobody thought of."""
+"""Kernels on random shapes."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def test_normalization(
     x, gy, residual = (order(random(shape, seed)) for seed in range(3))
     gamma, beta = random((2, shape[1]), 3)
     forward = (x, gamma, beta, None, 1e-3, relu, residual if relu else None)
-    y, moments = kernels.batch_normalization_forward(*forward)
-    expected_y, expected_moments = by_reference(kernels.batch_normalization_forward, *forward)
-    assert_close([y, *moments], [expected_y, *expected_moments], 1e-4)
-    known = (gamma, beta, moments, 1e-3)
+    y, statistics = kernels.batch_normalization_forward(*forward)
+    expected_y, expected_statistics = by_reference(kernels.batch_normalization_forward, *forward)
+    assert_close([y, *statistics], [expected_y, *expected_statistics], 1e-4)
+    known = (gamma, beta, statistics, 1e-3)
     backward = partial(
         kernels.batch_normalization_backward, x, gy, *known, y=y if relu else None, fixed=fixed
     )

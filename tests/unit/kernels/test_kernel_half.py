@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
-from edgeddl.kernels.halves import BLOCK, empty_blocks
+from edgeddl.kernels.half_block import BLOCK, empty_blocks
 from tests.unit.kernels.implementations import by_reference
 
 pytestmark = pytest.mark.usefixtures("implementation")

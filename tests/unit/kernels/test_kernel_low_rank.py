@@ -11,7 +11,9 @@ from edgeddl import kernels
 from edgeddl.errors import KernelError
 from edgeddl.kernels.low_rank import DEPENDENT
 from edgeddl.kernels.matrices import Matrices, Products
-from edgeddl.kernels.reference import low_rank_orthonormalise as reference_orthonormalise
+from edgeddl.kernels.reference.low_rank import (
+    low_rank_orthonormalise as reference_orthonormalise,
+)
 from edgeddl.kernels.segments import SEGMENT
 from tests.unit.kernels.layers import random
 from tests.unit.kernels.oracles import sum_limit
@@ -103,7 +105,7 @@ def test_update_by_products(shapes: list[Shape], rank: int, nesterov: bool) -> N
 def test_left(shapes: list[Shape], rank: int) -> None:
     m = place(shapes, rank)
     errors, gradients, factors = numbers(m.errors, 0), numbers(m.gradients, 1), numbers(m.rights, 2)
-    lefts, told = numbers(m.lefts, 3), numbers(m.rights, 4)
+    lefts, previous = numbers(m.lefts, 3), numbers(m.rights, 4)
     sums = errors.copy()
     for total, gradient in zip(m.split_errors(sums), m.split_gradients(gradients), strict=True):
         total += gradient
@@ -113,8 +115,8 @@ def test_left(shapes: list[Shape], rank: int) -> None:
     assert_lefts(m, found, factors, products)
 
     found, products, rests = errors.copy(), lefts.copy(), errors.copy()
-    kernels.low_rank_left(m, found, gradients, factors, products, told)
-    kernels.low_rank_subtract(m, lefts, told, rests)
+    kernels.low_rank_left(m, found, gradients, factors, products, previous)
+    kernels.low_rank_subtract(m, lefts, previous, rests)
     for rest, gradient in zip(m.split_errors(rests), m.split_gradients(gradients), strict=True):
         rest += gradient
     assert found.tobytes() == rests.tobytes()
@@ -181,15 +183,15 @@ def test_bits_do_not_depend_on_the_address(rank: int) -> None:
     m = place([(13, 43), (6, 10)], rank)
     results = []
     for put in (np.copy, unaligned):
-        errors, gradients, factors, lefts, told = (
+        errors, gradients, factors, lefts, previous = (
             put(random((count,), seed))
             for seed, count in enumerate((m.errors, m.gradients, m.rights, m.lefts, m.rights))
         )
-        kernels.low_rank_left(m, errors, gradients, factors, lefts, told)
+        kernels.low_rank_left(m, errors, gradients, factors, lefts, previous)
         kernels.low_rank_orthonormalise(m, lefts)
-        kernels.low_rank_right(m, errors, lefts, told)
-        kernels.low_rank_product(m, lefts, told, gradients)
-        results.append([a.tobytes() for a in (errors, lefts, told, gradients)])
+        kernels.low_rank_right(m, errors, lefts, previous)
+        kernels.low_rank_product(m, lefts, previous, gradients)
+        results.append([a.tobytes() for a in (errors, lefts, previous, gradients)])
     assert results[0] == results[1]
 
 
@@ -230,9 +232,9 @@ WRONG: list[tuple[str, Callable[[], None]]] = [
     ("rights overlaps errors", lambda: kernels.low_rank_right(M, ERRORS, LEFTS, ERRORS[:16])),
     (r"gradients must have the shape \(53\)", lambda: take(GRADIENTS[1:], RIGHTS, None)),
     (r"factors must have the shape \(16\)", lambda: take(GRADIENTS, RIGHTS[1:], None)),
-    (r"told must have the shape \(16\)", lambda: take(GRADIENTS, RIGHTS, RIGHTS[1:])),
+    (r"previous must have the shape \(16\)", lambda: take(GRADIENTS, RIGHTS, RIGHTS[1:])),
     ("errors overlaps factors", lambda: take(GRADIENTS, ERRORS[:16], None)),
-    ("errors overlaps told", lambda: take(GRADIENTS, RIGHTS, ERRORS[:16])),
+    ("errors overlaps previous", lambda: take(GRADIENTS, RIGHTS, ERRORS[:16])),
     (r"lefts must have the shape \(12\)", lambda: kernels.low_rank_orthonormalise(M, ERRORS)),
     ("do not fit into 60 parameters", lambda: update(PARAMETERS, start=8)),
     ("do not fit into 60 parameters", lambda: update(PARAMETERS, start=-1)),
@@ -243,7 +245,7 @@ WRONG: list[tuple[str, Callable[[], None]]] = [
     (r"weight_decays must have the shape \(1\)", lambda: update(PARAMETERS, decays=(0.0, 0.0))),
     ("within 5 gradients", lambda: Matrices(2, 5, [(0, 2, 3)])),
     ("in order", lambda: Matrices(2, 50, [(6, 2, 3), (0, 2, 3)])),
-    ("apart", lambda: Matrices(2, 50, [(0, 2, 3), (5, 2, 3)])),
+    ("disjoint", lambda: Matrices(2, 50, [(0, 2, 3), (5, 2, 3)])),
     ("in order", lambda: Matrices(2, 50, [(-1, 2, 3)])),
     ("in order", lambda: Matrices(2, 50, [(0, -2, -3)])),
     ("rank -1", lambda: Matrices(-1, 50, [(0, 2, 3)])),
@@ -271,8 +273,8 @@ def subtract(lefts: np.ndarray, errors: np.ndarray) -> None:
     kernels.low_rank_subtract(M, lefts, RIGHTS, errors)
 
 
-def take(gradients: np.ndarray, factors: np.ndarray, told: np.ndarray | None) -> None:
-    kernels.low_rank_left(M, ERRORS, gradients, factors, LEFTS, told)
+def take(gradients: np.ndarray, factors: np.ndarray, previous: np.ndarray | None) -> None:
+    kernels.low_rank_left(M, ERRORS, gradients, factors, LEFTS, previous)
 
 
 @pytest.mark.parametrize(("message", "call"), WRONG)
@@ -284,7 +286,7 @@ def test_wrong_arguments(message: str, call: Callable[[], None]) -> None:
 def test_what_is_written_to_may_not_be_read_only() -> None:
     gradients, lefts = GRADIENTS.copy(), LEFTS.copy()
     gradients.flags.writeable = lefts.flags.writeable = False
-    with pytest.raises(KernelError, match="gradients cannot be written to"):
+    with pytest.raises(KernelError, match="gradients is read-only"):
         kernels.low_rank_product(M, LEFTS, RIGHTS, gradients)
-    with pytest.raises(KernelError, match="lefts cannot be written to"):
+    with pytest.raises(KernelError, match="lefts is read-only"):
         kernels.low_rank_orthonormalise(M, lefts)

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.kernels.batch_statistics import (
+    BatchStatistics,
+    NormalizationGradients,
+    RunningStatistics,
+)
 from edgeddl.kernels.layout import channels_last
-from edgeddl.kernels.moments import Moments, NormalizationGradients, Running
 from edgeddl.kernels.reference import blocks
 from tests.unit.kernels.implementations import Implementation, by_reference
 from tests.unit.kernels.oracles import UNIT_ROUNDOFF
@@ -48,7 +52,7 @@ def make(shape: tuple[int, ...], offset: float = 0.5) -> tuple[np.ndarray, ...]:
 
 def forward(
     x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, **options: Any
-) -> tuple[np.ndarray, Moments]:
+) -> tuple[np.ndarray, BatchStatistics]:
     """y by the batch's own statistics, and these."""
     return kernels.batch_normalization_forward(x, gamma, beta, None, EPS, **options)
 
@@ -59,10 +63,10 @@ def normalized(*given: Any, **options: Any) -> np.ndarray:
     return y
 
 
-def moments_of(x: np.ndarray, running: Running | None = None) -> Moments:
+def statistics_of(x: np.ndarray, running: RunningStatistics | None = None) -> BatchStatistics:
     ones = np.ones(x.shape[1], np.float32)
-    _, moments = kernels.batch_normalization_prologue(x, ones, ones, None, EPS, running)
-    return moments
+    _, statistics = kernels.batch_normalization_fold(x, ones, ones, None, EPS, running)
+    return statistics
 
 
 def exact_forward(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
@@ -132,11 +136,11 @@ def assert_equal(found: NormalizationGradients, expected: NormalizationGradients
 def test_backward(shape: tuple[int, ...], relu: bool) -> None:
     """Where the ReLU gave 0 is found again from x: exactly there where y was 0."""
     x, gy, gamma, beta = make(shape)
-    y, moments = forward(x, gamma, beta, relu=relu)
-    known = (gamma, beta, moments, EPS)
+    y, statistics = forward(x, gamma, beta, relu=relu)
+    known = (gamma, beta, statistics, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, relu)
     g = np.where(y > 0, gy, np.float32(0)) if relu else gy
-    assert_gradients(x, g, gamma, moments.var, found)
+    assert_gradients(x, g, gamma, statistics.var, found)
     assert found.residual is None
     assert_equal(found, kernels.batch_normalization_backward(x, g, *known))
 
@@ -145,11 +149,11 @@ def test_backward(shape: tuple[int, ...], relu: bool) -> None:
 def test_backward_with_a_residual(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
     residual = make(shape, -0.25)[1]
-    y, moments = forward(x, gamma, beta, residual=residual)
-    known = (gamma, beta, moments, EPS)
+    y, statistics = forward(x, gamma, beta, residual=residual)
+    known = (gamma, beta, statistics, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, y=y)
     g = np.where(y > 0, gy, np.float32(0))
-    assert_gradients(x, g, gamma, moments.var, found)
+    assert_gradients(x, g, gamma, statistics.var, found)
     assert_equal(found, kernels.batch_normalization_backward(x, g, *known)._replace(residual=g))
 
 
@@ -158,7 +162,7 @@ def test_backward_through_given_statistics(shape: tuple[int, ...]) -> None:
     """They do not depend on x: its gradient is that of a scale and a shift."""
     x, gy, gamma, beta = make(shape)
     mean, var = beta - 1, abs(gamma) + 1
-    known = (gamma, beta, Moments(mean, var), EPS)
+    known = (gamma, beta, BatchStatistics(mean, var), EPS)
     y = normalized(x, *known, relu=True)
     found = kernels.batch_normalization_backward(x, gy, *known, relu=True, fixed=True)
     g = np.where(y > 0, gy, 0).astype(np.float64)
@@ -176,9 +180,9 @@ def test_backward_in_place_gives_the_same(
     shape: tuple[int, ...], residual: bool, fixed: bool
 ) -> None:
     x, gy, gamma, beta = make(shape)
-    y, moments = forward(x, gamma, beta, relu=True)
+    y, statistics = forward(x, gamma, beta, relu=True)
     options: dict[str, Any] = {"relu": True, "fixed": fixed, "y": y if residual else None}
-    known = (gamma, beta, moments, EPS)
+    known = (gamma, beta, statistics, EPS)
     kept = gy.copy()
     expected = kernels.batch_normalization_backward(x, gy, *known, **options)
     np.testing.assert_array_equal(gy, kept)
@@ -192,7 +196,7 @@ def test_backward_in_place_gives_the_same(
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
-    known = (gamma, beta, moments_of(x), EPS)
+    known = (gamma, beta, statistics_of(x), EPS)
     outs = {"out_gamma": np.empty_like(gamma), "out_beta": np.empty_like(beta)}
     found = kernels.batch_normalization_backward(x, gy, *known, **outs)
     assert found.gamma is outs["out_gamma"] and found.beta is outs["out_beta"]
@@ -202,7 +206,7 @@ def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, .
 @pytest.mark.parametrize("shape", SHAPES)
 def test_forward_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
-    given = (x, gamma, beta, moments_of(x), EPS, True)
+    given = (x, gamma, beta, statistics_of(x), EPS, True)
     expected = normalized(*given, residual)
     spent = channels_last(residual) if residual.ndim == 4 else residual
     found = normalized(*given, spent, in_place=True)
@@ -213,7 +217,7 @@ def test_native_kernels_write_over_what_they_may(implementation: Implementation)
     if not implementation.is_native:
         pytest.skip("the reference does nothing in place")
     x, gy, gamma, beta = make((64, 5))
-    known = (gamma, beta, moments_of(x), EPS)
+    known = (gamma, beta, statistics_of(x), EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, in_place=True)
     assert np.shares_memory(found.x, gy)
     y = normalized(x, *known, residual=gy, in_place=True)
@@ -230,14 +234,14 @@ def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
     from edgeddl.chainer_compat import F
 
     x = make(shape)[0]
-    running, stock = (Running(*make(shape)[2:], 0.75) for _ in range(2))
-    moments = moments_of(x)
+    running, stock = (RunningStatistics(*make(shape)[2:], 0.75) for _ in range(2))
+    statistics = statistics_of(x)
     for _ in range(2):
-        found = moments_of(x, running)
+        found = statistics_of(x, running)
         F.batch_normalization(
-            x, *moments, running_mean=stock.mean, running_var=stock.var, decay=stock.decay
+            x, *statistics, running_mean=stock.mean, running_var=stock.var, decay=stock.decay
         )
-    np.testing.assert_array_equal(found, moments)
+    np.testing.assert_array_equal(found, statistics)
     np.testing.assert_allclose(running.mean, stock.mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(running.var, stock.var, rtol=1e-5, atol=1e-6)
 
@@ -245,7 +249,7 @@ def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(3, 5, 2, 4), (7, 3)])
 def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
-    known = (gamma, beta, moments_of(x), EPS)
+    known = (gamma, beta, statistics_of(x), EPS)
     found = kernels.batch_normalization_backward(x, gy, *known)
     arguments = [array.astype(np.float64) for array in (x, gamma, beta)]
     for argument, gradient in enumerate((found.x, found.gamma, found.beta)):
@@ -260,7 +264,7 @@ def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) ->
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fused_equals_one_after_the_other(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
-    given = (x, gamma, beta, moments_of(x), EPS)
+    given = (x, gamma, beta, statistics_of(x), EPS)
     plain = normalized(*given)
     rectified = normalized(*given, True)
     np.testing.assert_array_equal(rectified, np.maximum(plain, 0))
@@ -271,10 +275,10 @@ def test_fused_equals_one_after_the_other(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(again, total)
 
 
-def test_forward_uses_given_moments() -> None:
+def test_forward_uses_given_statistics() -> None:
     x, _, gamma, beta = make((2, 3, 4, 4))
     mean, var = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
-    y = normalized(x, gamma, beta, Moments(mean, var), EPS)
+    y = normalized(x, gamma, beta, BatchStatistics(mean, var), EPS)
     scale = wide(gamma, x) / np.sqrt(wide(var, x) + EPS)
     np.testing.assert_allclose(y, scale * (x - wide(mean, x)) + wide(beta, x), rtol=1e-5, atol=1e-5)
 
@@ -283,14 +287,14 @@ def test_forward_uses_given_moments() -> None:
 def test_moments_that_are_found_are_as_good_as_given(shape: tuple[int, ...]) -> None:
     """By the same bits, forward and for a convolution; running statistics do not stay behind."""
     x, residual, gamma, beta = make(shape)
-    found, of_prologue = (Running(*make(shape)[2:], 0.75) for _ in range(2))
-    y, moments = forward(x, gamma, beta, residual=residual, running=found)
-    known = (x, gamma, beta, moments, EPS)
+    found, of_folded = (RunningStatistics(*make(shape)[2:], 0.75) for _ in range(2))
+    y, statistics = forward(x, gamma, beta, residual=residual, running=found)
+    known = (x, gamma, beta, statistics, EPS)
     np.testing.assert_array_equal(y, normalized(*known, residual=residual))
-    prologue, again = kernels.batch_normalization_prologue(x, gamma, beta, None, EPS, of_prologue)
-    np.testing.assert_array_equal(again, moments)
-    np.testing.assert_array_equal(prologue, kernels.batch_normalization_prologue(*known)[0])
-    np.testing.assert_array_equal(of_prologue[:2], found[:2])
+    folded, again = kernels.batch_normalization_fold(x, gamma, beta, None, EPS, of_folded)
+    np.testing.assert_array_equal(again, statistics)
+    np.testing.assert_array_equal(folded, kernels.batch_normalization_fold(*known)[0])
+    np.testing.assert_array_equal(of_folded[:2], found[:2])
 
 
 @pytest.mark.parametrize("order", [np.asarray, lambda a: np.repeat(a, 2)[::2]])
@@ -298,10 +302,10 @@ def test_moments_that_are_found_are_as_good_as_given(shape: tuple[int, ...]) -> 
 def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> None:
     """A convolution that normalises what it reads then does as the normalisation itself."""
     x, _, gamma, beta = make((3, 17, 7, 5), offset)
-    vectors = map(order, (gamma, beta, *moments_of(x)))
-    given = (x, next(vectors), next(vectors), Moments(*vectors), EPS)
-    found, _ = kernels.batch_normalization_prologue(*given)
-    expected, _ = by_reference(kernels.batch_normalization_prologue, *given)
+    vectors = map(order, (gamma, beta, *statistics_of(x)))
+    given = (x, next(vectors), next(vectors), BatchStatistics(*vectors), EPS)
+    found, _ = kernels.batch_normalization_fold(*given)
+    expected, _ = by_reference(kernels.batch_normalization_fold, *given)
     np.testing.assert_array_equal(found, expected)
     y = normalized(*given)
     np.testing.assert_allclose(
@@ -312,7 +316,7 @@ def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> N
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no rows: 0 / 0
 def test_an_empty_batch_can_be_inferred_and_has_no_gradient() -> None:
     x, gy, gamma, beta = (array[:0] if array.ndim > 1 else array for array in make((2, 3, 4, 4)))
-    known = (gamma, beta, Moments(beta, abs(gamma)), EPS)
+    known = (gamma, beta, BatchStatistics(beta, abs(gamma)), EPS)
     assert normalized(x, *known, True).shape == x.shape
     found = kernels.batch_normalization_backward(x, gy, *known, True)
     assert not np.any([found.gamma, found.beta])
@@ -344,13 +348,13 @@ def test_strides_do_not_matter(order, shape: tuple[int, ...]) -> None:
 
 def all_passes(x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
     """Everything that is computed, with a ReLU and with a residual."""
-    y, moments = forward(x, gamma, beta, relu=True)
-    known = (gamma, beta, moments, EPS)
+    y, statistics = forward(x, gamma, beta, relu=True)
+    known = (gamma, beta, statistics, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, True)
     z = normalized(x, *known, residual=gy)
     return (
         y,
-        *moments,
+        *statistics,
         *found[:3],
         z,
         *kernels.batch_normalization_backward(x, gy, *known, y=z),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.kernels.batch_statistics import RunningStatistics
 from edgeddl.kernels.matrices import Matrices, Products
-from edgeddl.kernels.moments import Running
 from edgeddl.kernels.segments import SEGMENT
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.implementations import Implementation, by_reference
@@ -115,16 +115,16 @@ def test_normalization(native: Implementation, where: str, relu: bool) -> None:
 def normalization_passes(
     x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray, relu: bool
 ) -> list[np.ndarray]:
-    running = Running(np.zeros_like(gamma), np.ones_like(gamma), 0.9)
-    y, moments = kernels.batch_normalization_forward(
+    running = RunningStatistics(np.zeros_like(gamma), np.ones_like(gamma), 0.9)
+    y, statistics = kernels.batch_normalization_forward(
         x, gamma, beta, None, EPS, relu, running=running
     )
-    known = (gamma, beta, moments, EPS)
+    known = (gamma, beta, statistics, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, relu)
     z, _ = kernels.batch_normalization_forward(x, *known, residual=gy)
     with_residual = kernels.batch_normalization_backward(x, gy, *known, y=z)
     assert with_residual.residual is not None
-    return [y, *moments, *running[:2], *found[:3], z, *with_residual[:3], with_residual.residual]
+    return [y, *statistics, *running[:2], *found[:3], z, *with_residual[:3], with_residual.residual]
 
 
 WINDOW = Window(3, 2, 2, 1, 1, 0)

@@ -9,7 +9,6 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
-from edgeddl.kernels import reference
 from edgeddl.kernels.reference import optimizer
 from edgeddl.kernels.segments import SEGMENT
 
@@ -82,9 +81,9 @@ def test_where_a_segment_is_cut_does_not_show_in_a_single_bit(cut: int, nesterov
 def test_blocks_do_not_show_in_a_single_bit(monkeypatch, block: int) -> None:
     whole, parts = random(1000), random(1000)
     everything = segments((0, 1000, 0.01))
-    reference.momentum_sgd(*whole, everything, 0.1, 0.9, True)
+    optimizer.momentum_sgd(*whole, everything, 0.1, 0.9, True)
     monkeypatch.setattr(optimizer, "BLOCK_ELEMENTS", block)
-    reference.momentum_sgd(*parts, everything, 0.1, 0.9, True)
+    optimizer.momentum_sgd(*parts, everything, 0.1, 0.9, True)
     for one, other in zip(whole, parts, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -100,7 +99,7 @@ WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((P, G, V.astype("f8")), "velocity must be a NumPy array of float32, not of float64"),
     ((P.reshape(2, 4), G, V), "parameters must have the shape"),
     ((P, np.repeat(G, 2)[::2], V), "gradients must be contiguous"),
-    ((read_only(P.copy()), G, V), "parameters cannot be written to"),
+    ((read_only(P.copy()), G, V), "parameters is read-only"),
     ((P, G, P), "parameters overlaps velocity"),
     ((P[:4], P[2:6], V[:4]), "parameters overlaps gradients"),
     ((P[:4], V[2:6], V[:4]), "velocity overlaps gradients"),

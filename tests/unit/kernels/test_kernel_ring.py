@@ -1,4 +1,4 @@
-"""The ring's plan, and what comes out of it: to the bit what comes out of the reference."""
+"""The ring's plan and its sums, which equal the reference's bit for bit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
+from edgeddl.comm.ring.binding import ring_sum
+from edgeddl.comm.ring.position import Position
+from edgeddl.comm.ring.reference import plan_ring
 from edgeddl.errors import KernelError
-from edgeddl.kernels.halves import HALF_BLOCK, empty_blocks
-from edgeddl.kernels.reference.ring import plan_ring
-from edgeddl.kernels.streams import Neighbours
+from edgeddl.kernels.half_block import HALF_BLOCK, empty_blocks
 from tests.unit.kernels.implementations import by_reference
 
 SIZES = (2, 3, 4, 5, 7)
@@ -41,7 +42,7 @@ def test_each_link_carries_the_least_possible(size: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_has_arrived_in_one_turn_is_sent_in_the_next(size: int) -> None:
+def test_a_rank_sends_in_each_step_what_it_received_in_the_last_one(size: int) -> None:
     for rank in range(size):
         sends, receives = plan_ring(100 * size, size, rank)
         places = [[(span.start, span.stop) for span in spans] for spans in (sends[1:], receives)]
@@ -59,8 +60,8 @@ def sum_in_ring(arrays: Sequence[np.ndarray]) -> None:
     pairs = [socket.socketpair() for _ in range(size)]  # from a rank to the next
 
     def work(rank: int) -> None:
-        place = Neighbours(rank, size, pairs[rank - 1][1], pairs[rank][0], 1, 1000)
-        kernels.ring_sum(arrays[rank], place)
+        position = Position(rank, size, pairs[rank - 1][1], pairs[rank][0], 1, 1000)
+        ring_sum(arrays[rank], position)
 
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:
@@ -130,16 +131,18 @@ def test_a_block_that_is_not_finite_is_so_for_all() -> None:
         np.testing.assert_array_equal(one[2048:], 3)
 
 
-@pytest.mark.parametrize(("rank", "size", "waking"), [(-1, 2, 1), (2, 2, 1), (0, 0, 1), (0, 2, 0)])
-def test_wrong_places(rank: int, size: int, waking: int) -> None:
+@pytest.mark.parametrize(
+    ("rank", "size", "low_water"), [(-1, 2, 1), (2, 2, 1), (0, 0, 1), (0, 2, 0)]
+)
+def test_invalid_positions(rank: int, size: int, low_water: int) -> None:
     left, right = socket.socketpair()
-    with left, right, pytest.raises(KernelError, match="no such place"):
-        Neighbours(rank, size, left, right, waking, 1000)
+    with left, right, pytest.raises(KernelError, match="invalid ring position"):
+        Position(rank, size, left, right, low_water, 1000)
 
 
 def test_wrong_arguments() -> None:
     left, right = socket.socketpair()
-    place = Neighbours(0, 2, left, right, 1, 1000)
+    position = Position(0, 2, left, right, 1, 1000)
     read_only = np.zeros(4, np.float32)
     read_only.flags.writeable = False
     for array in (
@@ -152,6 +155,6 @@ def test_wrong_arguments() -> None:
         [1.0, 2.0],
     ):
         with pytest.raises(KernelError):
-            kernels.ring_sum(array, place)  # type: ignore[arg-type]
+            ring_sum(array, position)  # type: ignore[arg-type]
     left.close()
     right.close()

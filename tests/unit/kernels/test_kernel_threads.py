@@ -1,4 +1,4 @@
-"""Results are the same from run to run, and whoever else computes at the same time."""
+"""Results are the same from run to run, also while other threads compute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edgeddl import kernels
-from edgeddl.kernels.moments import Running
+from edgeddl.kernels.batch_statistics import RunningStatistics
 from edgeddl.kernels.segments import SEGMENT
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.implementations import Implementation
@@ -44,11 +44,11 @@ LAYERS = [
 def everything_else() -> list[np.ndarray]:
     x, gy = random((6, 40, 24, 24), 0), random((6, 40, 24, 24), 1)
     gamma, beta = random((2, 40), 2)
-    running = Running(*random((2, 40), 5), 0.9)
-    y, moments = kernels.batch_normalization_forward(
+    running = RunningStatistics(*random((2, 40), 5), 0.9)
+    y, statistics = kernels.batch_normalization_forward(
         x, gamma, beta, None, EPS, relu=True, running=running
     )
-    known = (gamma, beta, moments, EPS)
+    known = (gamma, beta, statistics, EPS)
     window = Window(3, 3, 2, 2, 1, 1)
     pooled = kernels.max_pooling_forward(x, window)
     flat = random((3, 100_001), 3)
@@ -58,7 +58,7 @@ def everything_else() -> list[np.ndarray]:
     loss, gradient = kernels.softmax_cross_entropy(rows, np.arange(300, dtype=np.int32) % 100)
     return [
         y,
-        *moments,
+        *statistics,
         running.mean,
         running.var,
         *kernels.batch_normalization_backward(x, gy, *known, True)[:3],

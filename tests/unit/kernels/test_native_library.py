@@ -16,11 +16,13 @@ import pytest
 
 from edgeddl import machine
 from edgeddl.errors import NativeKernelsUnavailable
-from edgeddl.kernels import reference
+from edgeddl.kernel_builds import BUILDS, library_name
+from edgeddl.kernels import library, relu_forward
+from edgeddl.kernels.binding import NativeFunction
+from tests.unit.kernels.implementations import Implementation, using
 
 try:
-    from edgeddl.kernels import native
-    from edgeddl.kernels.native import library
+    loaded = library.load()
 except NativeKernelsUnavailable as reason:
     pytest.skip(f"no native kernels here: {reason}", allow_module_level=True)
 
@@ -35,14 +37,14 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 
     def fill(*builds: str) -> Path:
         for build in builds:
-            shutil.copy(library.FOLDER / "libedgeddl_generic.so", library_file(tmp_path, build))
+            shutil.copy(library_file(library.FOLDER, "generic"), library_file(tmp_path, build))
         return tmp_path
 
     return fill
 
 
 def library_file(folder: Path, build: str) -> Path:
-    return folder / f"libedgeddl_{build}.so"
+    return folder / f"{library_name(build)}.so"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def library_file(folder: Path, build: str) -> Path:
 def test_the_best_build_that_the_processor_runs(
     folder: Callable[..., Path], architecture: str, features: set[str], build: str
 ) -> None:
-    builds = folder(*library.BUILDS[architecture])
+    builds = folder(*BUILDS[architecture])
     assert library.find(builds, architecture, features, None).build == build
 
 
@@ -139,18 +141,22 @@ def test_no_cpuinfo(tmp_path: Path) -> None:
     assert library.processor_features(tmp_path) == set()
 
 
-def test_native_kernels_are_complete() -> None:
-    assert set(reference.__all__) <= set(native.__all__)
+def bound(name: str, arguments: str) -> NativeFunction:
+    """A function of the library that is not declared anywhere else."""
+    function = NativeFunction.__new__(NativeFunction)
+    function.name, function.arguments, function.checked = name, arguments, True
+    function.bind(loaded)
+    return function
 
 
 def test_a_library_older_than_the_code() -> None:
     with pytest.raises(NativeKernelsUnavailable, match=r"older than this code: .*edgeddl_later"):
-        library.load().function("later", "p")
+        bound("later", "p")
 
 
 def test_out_of_memory_is_an_error() -> None:
-    """The sums of so many blocks of rows would fill more than the address space."""
-    channel_sums = library.load().function("channel_sums", "llpp")
+    """The sums of that many blocks of rows would exceed the address space."""
+    channel_sums = bound("channel_sums", "llpp")
     with pytest.raises(MemoryError):
         channel_sums(1 << 60, 1, np.zeros(1, np.float32), np.zeros(1, np.float32))
 
@@ -160,7 +166,7 @@ import resource
 from pathlib import Path
 import numpy as np
 from edgeddl import kernels
-from edgeddl.kernels.native import library
+from edgeddl.kernels import library
 from edgeddl.kernels.window import Window
 
 ALL = resource.RLIM_INFINITY
@@ -175,7 +181,7 @@ def attempt(room, compute):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (ALL, ALL))
 
-library.set_threads(1)
+library.load().set_threads(1)
 if attempt(0, lambda: np.empty(1 << 28)) is not None:
     raise SystemExit("no limits")
 x = np.random.default_rng(0).normal(size=(2, 8, 32, 32)).astype(np.float32)
@@ -188,7 +194,7 @@ for window in (Window(3, 3, ph=1, pw=1), Window(7, 7, ph=3, pw=3)):
 """
 
 
-def test_kernels_tell_when_memory_for_their_parts_is_short() -> None:
+def test_kernels_report_a_lack_of_memory_for_their_parts() -> None:
     """From no room at all to enough: an error, or the right result."""
     done = subprocess.run(
         [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=60
@@ -201,24 +207,25 @@ def test_kernels_tell_when_memory_for_their_parts_is_short() -> None:
 def test_read_only_arrays_are_read() -> None:
     x = np.array([[-1, 2]], np.float32)
     x.flags.writeable = False
-    np.testing.assert_array_equal(native.relu_forward(x), [[0, 2]])
+    with using(Implementation("native", loaded)):
+        np.testing.assert_array_equal(relu_forward(x), [[0, 2]])
 
 
 def test_arrays_with_gaps_never_reach_the_library() -> None:
-    relu_forward = library.load().function("relu_forward", "ppl")
+    relu_forward = bound("relu_forward", "ppl")
     with pytest.raises(ctypes.ArgumentError):
         relu_forward(np.zeros(4, np.float32)[::2], np.zeros(2, np.float32), 2)
 
 
 def test_threads_can_be_set() -> None:
-    before = library.threads()
+    before = loaded.threads()
     try:
         for threads in (3, 1, 2):
-            library.set_threads(threads)
-            assert library.threads() == threads
-            assert native.describe()["threads"] == str(threads)
+            loaded.set_threads(threads)
+            assert loaded.threads() == threads
+            assert loaded.describe()["threads"] == str(threads)
     finally:
-        library.set_threads(before)
+        loaded.set_threads(before)
 
 
 @pytest.mark.parametrize(
@@ -228,26 +235,26 @@ def test_as_many_threads_as_blas(variable: str | None, threads: int | None) -> N
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     if variable is not None:
         environment["OMP_NUM_THREADS"] = variable
-    code = "from edgeddl.kernels.native import library; print(library.threads())"
+    code = "from edgeddl.kernels import library; print(library.load().threads())"
     assert int(run_python(code, environment)) == (threads or machine.default_threads())
 
 
 def test_it_says_what_it_is() -> None:
-    description = native.describe()
-    assert description["build"] in library.BUILDS[platform.machine()]
+    description = loaded.describe()
+    assert description["build"] in BUILDS[platform.machine()]
     assert description["why"] and description["compiler"]
 
 
 def test_the_peak_is_measured() -> None:
-    assert library.measure_peak(1) > 0
+    assert loaded.measure_peak(1) > 0
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems keep no memory")
 def test_memory_of_large_arrays_is_used_again() -> None:
-    """Of 3 arrays of 8 MB, no page is fetched from the system when they are made anew."""
+    """Allocating 3 arrays of 8 MB again causes no page faults."""
     code = """
 import resource, numpy as np
-from edgeddl.kernels.native import library
+import edgeddl.kernels
 def make():
     for array in [np.empty(2 << 20, np.float32) for _ in range(3)]:
         array[::1024] = 1

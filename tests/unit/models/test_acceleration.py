@@ -205,13 +205,13 @@ def test_an_error_in_forward_ends_the_redirection(calls: Counter[str]) -> None:
     assert not calls
 
 
-def test_what_is_not_covered_is_left_to_chainer_within_a_model() -> None:
+def test_unsupported_calls_within_a_model_fall_back_to_chainer() -> None:
     class Covering(chainer.Chain):
         def forward(self, x: np.ndarray) -> Any:
             return F.max_pooling_2d(F.relu(x[0]), 2, return_indices=False)
 
     x = batch()[0].astype(np.float64)
-    with pytest.warns(UserWarning, match="is left to Chainer"):
+    with pytest.warns(UserWarning, match="falls back to Chainer"):
         y = edgeddl.accelerate(Covering())(x[None])
     np.testing.assert_array_equal(y.array, F.max_pooling_2d(F.relu(x), 2).array)
 
@@ -303,10 +303,10 @@ def test_gradient_and_optimizer_have_the_weights_memory_order(tmp_path) -> None:
     assert in_kernel_order(lazy.predictor.stem.W.grad)
 
 
-def test_links_made_for_cudnn_are_left_to_chainer_and_ours_ignore_it() -> None:
+def test_links_made_for_cudnn_fall_back_to_chainer_and_ours_ignore_it() -> None:
     with chainer.using_config("compute_mode", "cudnn_fast"):
         stock, ours = L.Convolution2D(3, 4, 3), links.Convolution2D(3, 4, 3)
-    with pytest.warns(UserWarning, match="cudnn_fast.* is left to Chainer"):
+    with pytest.warns(UserWarning, match="cudnn_fast.* falls back to Chainer"):
         model = edgeddl.accelerate(chainer.Sequential(stock))
     assert type(model[0]) is L.Convolution2D
     assert ours(batch()[0]).shape == (6, 4, 6, 6)

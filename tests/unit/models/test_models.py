@@ -116,13 +116,16 @@ def test_last_stage_is_ready_first() -> None:
     [
         ({"name": "resnet81"}, r"one of resnet18, resnet9, not 'resnet81'"),
         ({"name": "resnet81"}, r"hint: did you mean resnet18\?"),
-        ({"name": "alexnet"}, r'hint: your own: "package.module:callable"'),
+        ({"name": "alexnet"}, r'hint: use "package.module:callable" for your own model'),
         ({"name": "resnet9", "stem": "imagenet"}, "resnet9 has only the stem cifar"),
         ({"name": "resnet18", "stem": "large"}, "stems cifar and imagenet, not 'large'"),
         ({"name": "no_such_module:Net"}, "there is no module 'no_such_module'"),
         ({"name": "own_models:Missing"}, "'Missing' in module own_models does not exist"),
         ({"name": "own_models:NUMBER"}, "'NUMBER' in module own_models is not callable"),
-        ({"name": "own_models:make_list"}, "own_models:make_list: gave list, not a chainer.Chain"),
+        (
+            {"name": "own_models:make_list"},
+            "make_list: returned list, not a chainer.Chain",
+        ),
         ({"name": "own_models:"}, 'must be "package.module:callable", not'),
         ({"name": ":Net"}, 'must be "package.module:callable", not'),
         ({"name": "own_broken:Net"}, "there is no module 'surely_absent'"),

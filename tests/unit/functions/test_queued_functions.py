@@ -1,4 +1,4 @@
-"""Functions whose kernels are put off: whoever looks at an array finds what it should hold."""
+"""Functions whose kernel calls are queued: every reader of an array finds the computed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeddl import functions, kernels
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.functions.backpropagation import backpropagate
 from edgeddl.functions.gradient_sink import collecting
-from edgeddl.kernels.deferral import deferred, queue
+from edgeddl.kernels.call_queue import queue, queued_calls
 from tests.models import TinyNormalisedNet
 
 X = np.random.default_rng(0).standard_normal((4, 3, 8, 8), np.float32)
@@ -35,13 +35,13 @@ READERS: dict[str, Callable[[Any], np.ndarray]] = {
 def test_variables_show_what_kernels_have_computed(reader: str) -> None:
     read = READERS[reader]
     expected = read(functions.relu(functions.add(X, X)))
-    with deferred():
+    with queued_calls():
         found = read(functions.relu(functions.add(X, X)))
         np.testing.assert_array_equal(found, expected)
 
 
 def test_asking_for_a_shape_runs_nothing() -> None:
-    with deferred():
+    with queued_calls():
         h = functions.add(X, X)
         assert (h.shape, h.ndim, h.size, h.dtype) == (X.shape, 4, X.size, X.dtype)
         assert len(queue.calls) == (1 if kernels.chosen().startswith("native") else 0)
@@ -67,7 +67,7 @@ class Snapshots(chainer.FunctionHook):
 
 
 def test_hooks_see_arrays_that_are_there() -> None:
-    with deferred():
+    with queued_calls():
         h = functions.add(X, X)
         with Snapshots() as hook:
             functions.relu(h)
@@ -79,14 +79,14 @@ def test_hooks_see_arrays_that_are_there() -> None:
 def test_chainers_debug_mode_sees_what_is_not_finite() -> None:
     image = X.copy()
     image[0, 0, 0, 0] = np.nan
-    with deferred(), chainer.using_config("debug", True):
-        functions.relu(X)  # nothing in it, but for memory that nobody has written
+    with queued_calls(), chainer.using_config("debug", True):
+        functions.relu(X)  # finite, unless its uninitialised memory is read
         with pytest.raises(RuntimeError, match="NaN is detected"):
             functions.add(image, X)
 
 
 class Reading:
-    """A sink that looks at a gradient as soon as it is told of it."""
+    """A sink that reads a gradient as soon as it is ready."""
 
     def __init__(self, net: chainer.Chain) -> None:
         self.views = {id(p): np.full_like(p.array, np.nan) for p in net.params()}
@@ -99,13 +99,13 @@ class Reading:
         self.seen[id(parameter)] = self.views[id(parameter)].copy()
 
 
-def test_gradients_are_written_when_the_sink_is_told_of_them() -> None:
+def test_gradients_are_written_when_the_sink_is_notified() -> None:
     net = TinyNormalisedNet()
     net.cleargrads()
     loss = functions.softmax_cross_entropy(net(X), T)
     loss.backward()
     sink = Reading(net)
-    with deferred():
+    with queued_calls():
         loss = functions.softmax_cross_entropy(net(X), T)
     with collecting(sink):
         backpropagate(loss, np.ones((), np.float32))

@@ -1,4 +1,4 @@
-"""Which addresses neighbours take, and who is let in."""
+"""Which addresses the ranks of a ring use, and which connections they accept."""
 
 from __future__ import annotations
 
@@ -11,73 +11,77 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeddl.comm import neighbours
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
-from edgeddl.comm.neighbours import (
-    Card,
-    allowed_cards,
+from edgeddl.comm.ring import connect
+from edgeddl.comm.ring.addresses import (
+    NetworkInterface,
+    allowed_interfaces,
     choose_addresses,
-    connect_ring,
     mpi_networks,
-    own_cards,
+    own_interfaces,
 )
+from edgeddl.comm.ring.connect import connect_ring
 from edgeddl.errors import CommunicationError, EdgeddlError
 
 
-def card(text: str, mbit: int = 1000, name: str = "eth0") -> Card:
-    return Card(name, IPv4Interface(text), mbit)
+def interface(text: str, mbit: int = 1000, name: str = "eth0") -> NetworkInterface:
+    return NetworkInterface(name, IPv4Interface(text), mbit)
 
 
 HOSTS = ["pi-01", "pi-02", "pi-03"]
-WIRED = [[card(f"10.0.0.{n}/24")] for n in (1, 2, 3)]
+WIRED = [[interface(f"10.0.0.{n}/24")] for n in (1, 2, 3)]
 
 
 def test_the_network_all_hosts_share() -> None:
-    cards = [[card("192.168.7.1/24"), *WIRED[0]], WIRED[1], WIRED[2]]
-    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    interfaces = [[interface("192.168.7.1/24"), *WIRED[0]], WIRED[1], WIRED[2]]
+    assert choose_addresses(HOSTS, interfaces) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
 def test_the_fastest_of_several() -> None:
-    cards = [[card(f"192.168.7.{n}/24", 0), *WIRED[n - 1]] for n in (1, 2, 3)]
-    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    interfaces = [[interface(f"192.168.7.{n}/24", 0), *WIRED[n - 1]] for n in (1, 2, 3)]
+    assert choose_addresses(HOSTS, interfaces) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
-def test_a_network_is_as_fast_as_its_slowest_card() -> None:
-    cards = [[card(f"192.168.7.{n}/24", 500), card(f"10.0.0.{n}/24")] for n in (1, 2, 3)]
-    cards[1] = [card("192.168.7.2/24", 500), card("10.0.0.2/24", 100)]
-    assert choose_addresses(HOSTS, cards)[0] == "192.168.7.1"
+def test_a_network_is_as_fast_as_its_slowest_interface() -> None:
+    interfaces = [
+        [interface(f"192.168.7.{n}/24", 500), interface(f"10.0.0.{n}/24")] for n in (1, 2, 3)
+    ]
+    interfaces[1] = [interface("192.168.7.2/24", 500), interface("10.0.0.2/24", 100)]
+    assert choose_addresses(HOSTS, interfaces)[0] == "192.168.7.1"
 
 
-def test_the_fastest_card_within_one_network() -> None:
+def test_the_fastest_interface_within_one_network() -> None:
     """At home the wireless network and the wired one are often the same."""
-    cards = [[card(f"10.0.0.{n + 100}/24", 0, "wlan0"), *WIRED[n - 1]] for n in (1, 2, 3)]
-    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    interfaces = [[interface(f"10.0.0.{n + 100}/24", 0, "wlan0"), *WIRED[n - 1]] for n in (1, 2, 3)]
+    assert choose_addresses(HOSTS, interfaces) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
-def test_addresses_that_nobody_has_given_come_last() -> None:
-    cards = [[card(f"169.254.3.{n}/16", 10_000, "veth"), *WIRED[n - 1]] for n in (1, 2, 3)]
-    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-    assert choose_addresses(HOSTS, [own[:1] for own in cards])[2] == "169.254.3.3"
+def test_link_local_addresses_come_last() -> None:
+    interfaces = [
+        [interface(f"169.254.3.{n}/16", 10_000, "veth"), *WIRED[n - 1]] for n in (1, 2, 3)
+    ]
+    assert choose_addresses(HOSTS, interfaces) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert choose_addresses(HOSTS, [own[:1] for own in interfaces])[2] == "169.254.3.3"
 
 
 def test_hosts_of_one_name_are_not_one_host() -> None:
-    """As after cloning a board's card."""
+    """As with boards flashed from the same image."""
     assert choose_addresses(["pi"] * 3, WIRED) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     assert choose_addresses(["pi", "pi", "pi-03"], WIRED)[1] == "10.0.0.2"
 
 
 def test_networks_within_hosts_lead_nowhere() -> None:
-    inner = card("172.17.0.1/16", 10_000, "docker0")
-    cards = [[inner, *own] for own in WIRED]
-    assert choose_addresses(HOSTS, cards) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    inner = interface("172.17.0.1/16", 10_000, "docker0")
+    interfaces = [[inner, *own] for own in WIRED]
+    assert choose_addresses(HOSTS, interfaces) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     with pytest.raises(CommunicationError, match="no IPv4 network in common"):
         choose_addresses(HOSTS, [[inner]] * 3)
 
 
 def test_ranks_of_one_host_share_its_address() -> None:
-    hosts, cards = ["pi-01", "pi-01", "pi-02"], [WIRED[0], WIRED[0], WIRED[1]]
-    assert choose_addresses(hosts, cards) == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
+    hosts, interfaces = ["pi-01", "pi-01", "pi-02"], [WIRED[0], WIRED[0], WIRED[1]]
+    assert choose_addresses(hosts, interfaces) == ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
 
 
 def test_one_host_alone_needs_no_network() -> None:
@@ -86,35 +90,35 @@ def test_one_host_alone_needs_no_network() -> None:
 
 def test_hosts_without_a_common_network() -> None:
     with pytest.raises(CommunicationError, match="no IPv4 network in common") as caught:
-        choose_addresses(HOSTS, [WIRED[0], [card("10.0.1.2/24")], WIRED[2]])
+        choose_addresses(HOSTS, [WIRED[0], [interface("10.0.1.2/24")], WIRED[2]])
     assert "--allreduce mpi" in str(caught.value)
 
 
 def test_cards_that_mpi_may_use() -> None:
-    wired, wireless = card("10.0.0.1/24"), card("192.168.7.1/24", 0, "wlan0")
-    cards = [wired, wireless]
-    assert allowed_cards(cards, []) == cards
-    assert allowed_cards(cards, ["wlan0"]) == [wireless]
-    assert allowed_cards(cards, ["10.0.0.0/24"]) == [wired]
-    assert allowed_cards(cards, ["10.0.0.1/24", "wlan0"]) == cards
-    assert allowed_cards(cards, ["eth7"]) == []
-    assert allowed_cards(cards, ["fd00::/64", "10.0.0/24"]) == []
+    wired, wireless = interface("10.0.0.1/24"), interface("192.168.7.1/24", 0, "wlan0")
+    interfaces = [wired, wireless]
+    assert allowed_interfaces(interfaces, []) == interfaces
+    assert allowed_interfaces(interfaces, ["wlan0"]) == [wireless]
+    assert allowed_interfaces(interfaces, ["10.0.0.0/24"]) == [wired]
+    assert allowed_interfaces(interfaces, ["10.0.0.1/24", "wlan0"]) == interfaces
+    assert allowed_interfaces(interfaces, ["eth7"]) == []
+    assert allowed_interfaces(interfaces, ["fd00::/64", "10.0.0/24"]) == []
 
 
-def test_what_mpi_was_told(tmp_path: Path) -> None:
+def test_networks_that_open_mpi_is_restricted_to(tmp_path: Path) -> None:
     assert mpi_networks({}, tmp_path) == []
     defaults = tmp_path / "etc/openmpi-mca-params.conf"
     defaults.parent.mkdir()
     defaults.write_text("# btl_tcp_if_include = no\npml = ob1\nbtl_tcp_if_include = 10.0.0.0/24\n")
     assert mpi_networks({}, tmp_path) == ["10.0.0.0/24"]
-    told = {"OMPI_MCA_btl_tcp_if_include": "eth0, 10.1.0.0/16"}
-    assert mpi_networks(told, tmp_path) == ["eth0", "10.1.0.0/16"]
+    environment = {"OMPI_MCA_btl_tcp_if_include": "eth0, 10.1.0.0/16"}
+    assert mpi_networks(environment, tmp_path) == ["eth0", "10.1.0.0/16"]
 
 
-def test_this_machines_cards_have_addresses_of_their_own() -> None:
-    for one in own_cards():
-        assert not one.interface.is_loopback and one.mbit >= 0
-        with socket.create_server((str(one.interface.ip), 0)):
+def test_this_machines_interfaces_have_addresses_of_their_own() -> None:
+    for one in own_interfaces():
+        assert not one.address.is_loopback and one.mbit >= 0
+        with socket.create_server((str(one.address.ip), 0)):
             pass  # one can listen there
 
 
@@ -122,7 +126,7 @@ def test_this_machines_cards_have_addresses_of_their_own() -> None:
 def one_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that connect as processes of one host do."""
     monkeypatch.setattr(
-        neighbours, "choose_addresses", lambda hosts, cards: ["127.0.0.1"] * len(hosts)
+        connect, "choose_addresses", lambda hosts, interfaces: ["127.0.0.1"] * len(hosts)
     )
 
 
@@ -140,31 +144,31 @@ def test_a_ring_over_tcp(size: int, one_host: None) -> None:
     assert run_ranks(size, sum_by_new_ring) == [size * (size - 1) / 2] * size
 
 
-def test_strangers_are_turned_away(one_host: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_connections_are_rejected(one_host: None, monkeypatch: pytest.MonkeyPatch) -> None:
     strangers: list[socket.socket] = []
-    listen = neighbours._listen
+    listen = connect._listen
 
     def visited(address: str) -> socket.socket:
         listener = listen(address)
-        for word in (b"x" * neighbours.WORD_BYTES, b"short"):
+        for token in (b"x" * connect.TOKEN_BYTES, b"short"):
             stranger = socket.create_connection(listener.getsockname())
-            stranger.sendall(word)
+            stranger.sendall(token)
             stranger.shutdown(socket.SHUT_WR)
             strangers.append(stranger)
         return listener
 
-    monkeypatch.setattr(neighbours, "_listen", visited)
+    monkeypatch.setattr(connect, "_listen", visited)
     assert run_ranks(2, sum_by_new_ring) == [1.0, 1.0]
     for stranger in strangers:
         assert stranger.recv(1) == b""
         stranger.close()
 
 
-def test_nobody_there_is_an_error_of_all_ranks(
+def test_a_missing_neighbour_is_an_error_on_all_ranks(
     one_host: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 0.2)
-    monkeypatch.setattr(neighbours, "_connect", lambda place, word, name: socket.socket())
+    monkeypatch.setattr(connect, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(connect, "_connect", lambda place, token, name: socket.socket())
 
     def work(communicator: Communicator) -> str:
         with pytest.raises(EdgeddlError) as caught:
@@ -180,13 +184,11 @@ def test_nobody_there_is_an_error_of_all_ranks(
 def test_a_refused_connection_names_rank_host_and_address(
     one_host: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(connect, "TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr(
-        neighbours, "choose_addresses", lambda hosts, cards: ["127.0.0.1", "127.0.0.2"]
+        connect, "choose_addresses", lambda hosts, interfaces: ["127.0.0.1", "127.0.0.2"]
     )
-    monkeypatch.setattr(
-        neighbours, "_listen", lambda address: socket.create_server(("127.0.0.1", 0))
-    )
+    monkeypatch.setattr(connect, "_listen", lambda address: socket.create_server(("127.0.0.1", 0)))
 
     def work(communicator: Communicator) -> str:
         with pytest.raises(EdgeddlError) as caught:
@@ -197,13 +199,13 @@ def test_a_refused_connection_names_rank_host_and_address(
         assert "cannot connect to rank 1 on thread-1, 127.0.0.2 port" in message
 
 
-def test_a_word_may_come_in_parts() -> None:
-    word = b"w" * neighbours.WORD_BYTES
+def test_a_token_may_come_in_parts() -> None:
+    token = b"w" * connect.TOKEN_BYTES
     with socket.create_server(("127.0.0.1", 0)) as listener:
         neighbour = socket.create_connection(listener.getsockname())
-        neighbour.sendall(word[:5])
-        threading.Timer(0.1, neighbour.sendall, [word[5:]]).start()
-        accepted = neighbours._accept(listener, word, "rank 6")
+        neighbour.sendall(token[:5])
+        threading.Timer(0.1, neighbour.sendall, [token[5:]]).start()
+        accepted = connect._accept(listener, token, "rank 6")
         assert accepted.getpeername() == neighbour.getsockname()
         for one in (neighbour, accepted):
             one.close()
@@ -211,16 +213,16 @@ def test_a_word_may_come_in_parts() -> None:
 
 def test_idle_connections_do_not_keep_the_neighbour_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do those that send nonsense or leave: all are read in parallel, and closed in the end."""
-    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 2.0)
-    word = b"w" * neighbours.WORD_BYTES
+    monkeypatch.setattr(connect, "TIMEOUT_SECONDS", 2.0)
+    token = b"w" * connect.TOKEN_BYTES
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
         strangers = [socket.create_connection(place) for _ in range(6)]
         strangers[4].sendall(b"x" * 100)
-        strangers[5].sendall(word[:-1])
+        strangers[5].sendall(token[:-1])
         socket.create_connection(place).close()
-        neighbour = neighbours._connect(place, word, "rank 7")
-        accepted = neighbours._accept(listener, word, "rank 6")
+        neighbour = connect._connect(place, token, "rank 7")
+        accepted = connect._accept(listener, token, "rank 6")
         assert accepted.getpeername() == neighbour.getsockname()
         for stranger in strangers:
             with contextlib.suppress(ConnectionResetError):
@@ -228,17 +230,17 @@ def test_idle_connections_do_not_keep_the_neighbour_out(monkeypatch: pytest.Monk
             stranger.close()
         neighbour.sendall(b"first bytes")
         accepted.settimeout(5)
-        assert accepted.recv(20) == b"first bytes"  # what follows the word is not lost
+        assert accepted.recv(20) == b"first bytes"  # what follows the token is not lost
         for one in (neighbour, accepted):
             one.close()
 
 
 def test_idle_connections_alone_are_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(connect, "TIMEOUT_SECONDS", 0.2)
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as stranger,
     ):
         with pytest.raises(CommunicationError, match="rank 6 has not connected"):
-            neighbours._accept(listener, b"w" * neighbours.WORD_BYTES, "rank 6")
+            connect._accept(listener, b"w" * connect.TOKEN_BYTES, "rank 6")
         assert stranger.recv(1) == b""

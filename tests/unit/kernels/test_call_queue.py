@@ -1,4 +1,4 @@
-"""Kernels that are put off: when they run, in which order, and that nobody reads before."""
+"""Queued kernel calls: when they run, in which order, and that nothing is read before."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 
 from edgeddl import kernels
 from edgeddl.errors import KernelError
-from edgeddl.kernels import deferral
-from edgeddl.kernels.deferral import after, at_once, deferred, finish, put_off
+from edgeddl.kernels import call_queue
+from edgeddl.kernels.batch_statistics import BatchStatistics, FoldedNormalization, RunningStatistics
+from edgeddl.kernels.call_queue import call_in_order, enqueue, flush, immediate_calls, queued_calls
 from edgeddl.kernels.layout import channels_last, kernel_order
-from edgeddl.kernels.moments import Moments, Running
-from edgeddl.kernels.prologue import Prologue
 from edgeddl.kernels.window import Window
 from tests.unit.kernels.layers import random
 
@@ -25,8 +24,8 @@ class Log:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def put_off(self, note: str, result_bytes: int = 0) -> None:
-        put_off(self.notes.append, [note], result_bytes)
+    def enqueue(self, note: str, result_bytes: int = 0) -> None:
+        enqueue(self.notes.append, [note], result_bytes)
 
 
 @pytest.fixture
@@ -34,117 +33,117 @@ def log() -> Log:
     return Log()
 
 
-def test_what_is_put_off_runs_in_order_at_the_end(log: Log) -> None:
-    with deferred():
-        log.put_off("a")
-        after(log.notes.append, "b")
-        log.put_off("c")
+def test_queued_calls_run_in_order_at_the_end(log: Log) -> None:
+    with queued_calls():
+        log.enqueue("a")
+        call_in_order(log.notes.append, "b")
+        log.enqueue("c")
         assert log.notes == []
     assert log.notes == ["a", "b", "c"]
 
 
-def test_finish_runs_it_and_more_may_be_put_off(log: Log) -> None:
-    with deferred():
-        log.put_off("a")
-        finish()
+def test_flush_runs_them_and_the_queue_stays_open(log: Log) -> None:
+    with queued_calls():
+        log.enqueue("a")
+        flush()
         assert log.notes == ["a"]
-        log.put_off("b")
+        log.enqueue("b")
         assert log.notes == ["a"]
     assert log.notes == ["a", "b"]
 
 
-def test_after_nothing_is_at_once(log: Log) -> None:
-    after(log.notes.append, "a")
+def test_call_in_order_without_queued_calls_is_immediate(log: Log) -> None:
+    call_in_order(log.notes.append, "a")
     assert log.notes == ["a"]
-    with deferred():
-        after(log.notes.append, "b")
+    with queued_calls():
+        call_in_order(log.notes.append, "b")
         assert log.notes == ["a", "b"]
 
 
-def test_no_more_memory_waits_than_is_allowed(log: Log) -> None:
-    with deferred(most_bytes=100):
-        log.put_off("a", 100)
+def test_the_queue_is_flushed_when_its_arrays_exceed_the_limit(log: Log) -> None:
+    with queued_calls(max_bytes=100):
+        log.enqueue("a", 100)
         assert log.notes == []
-        log.put_off("b", 1)
+        log.enqueue("b", 1)
         assert log.notes == ["a", "b"]
-        log.put_off("c", 100)
+        log.enqueue("c", 100)
         assert log.notes == ["a", "b"]
 
 
-def test_a_large_array_does_not_wait(log: Log) -> None:
-    with deferred(most_bytes=10 * deferral.LARGE_BYTES):
-        log.put_off("a", deferral.LARGE_BYTES)
+def test_a_large_array_flushes_the_queue(log: Log) -> None:
+    with queued_calls(max_bytes=10 * call_queue.LARGE_BYTES):
+        log.enqueue("a", call_queue.LARGE_BYTES)
         assert log.notes == []
-        log.put_off("b", deferral.LARGE_BYTES + 1)
+        log.enqueue("b", call_queue.LARGE_BYTES + 1)
         assert log.notes == ["a", "b"]
 
 
-def test_a_block_within_another_leaves_the_end_to_it(log: Log) -> None:
-    with deferred():
-        with deferred():
-            log.put_off("a")
+def test_a_nested_block_has_no_effect(log: Log) -> None:
+    with queued_calls():
+        with queued_calls():
+            log.enqueue("a")
         assert log.notes == []
     assert log.notes == ["a"]
 
 
-def test_an_exception_leaves_nothing_behind(log: Log) -> None:
+def test_an_exception_drops_queued_calls(log: Log) -> None:
     def fail() -> None:
-        with deferred():
-            log.put_off("a")
+        with queued_calls():
+            log.enqueue("a")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
-    finish()
+    flush()
     assert log.notes == []
-    assert not deferral.queue.open
+    assert not call_queue.queue.open
 
 
-def test_a_call_that_fails_ends_those_after_it(log: Log) -> None:
+def test_a_failing_call_drops_those_after_it(log: Log) -> None:
     def fail() -> None:
-        with deferred():
-            put_off(divmod, (1, 0), 0)
-            log.put_off("a")
+        with queued_calls():
+            enqueue(divmod, (1, 0), 0)
+            log.enqueue("a")
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    finish()
+    flush()
     assert log.notes == []
-    assert not deferral.queue.open
+    assert not call_queue.queue.open
 
 
-def test_at_once(log: Log) -> None:
-    with deferred():
-        log.put_off("a")
-        with at_once():
+def test_immediate_calls(log: Log) -> None:
+    with queued_calls():
+        log.enqueue("a")
+        with immediate_calls():
             assert log.notes == ["a"]
-            assert not deferral.queue.open
-        assert deferral.queue.open
+            assert not call_queue.queue.open
+        assert call_queue.queue.open
 
 
-def test_who_is_called_after_kernels_has_its_own_run_at_once(log: Log) -> None:
+def test_functions_called_in_order_run_their_own_kernels_at_once(log: Log) -> None:
     def look() -> None:
-        log.notes.append(f"open: {deferral.queue.open}")
+        log.notes.append(f"open: {call_queue.queue.open}")
 
-    with deferred():
-        log.put_off("a")
-        after(look)
-        log.put_off("b")
+    with queued_calls():
+        log.enqueue("a")
+        call_in_order(look)
+        log.enqueue("b")
     assert log.notes == ["a", "open: False", "b"]
 
 
-def test_other_threads_are_not_concerned(log: Log) -> None:
+def test_other_threads_have_their_own_queue(log: Log) -> None:
     seen = []
-    with deferred():
-        log.put_off("a")
-        thread = threading.Thread(target=lambda: (finish(), seen.append(deferral.queue.open)))
+    with queued_calls():
+        log.enqueue("a")
+        thread = threading.Thread(target=lambda: (flush(), seen.append(call_queue.queue.open)))
         thread.start()
         thread.join()
         assert (log.notes, seen) == ([], [False])
 
 
 def convolutions() -> list[np.ndarray]:
-    """All that may be copied on its way has gaps, and is a result itself."""
+    """Every argument that may be copied is not contiguous, and is a result itself."""
     x, W, window = random((3, 5, 9, 9), 0), random((6, 5, 3, 3), 1), Window(3, 3, ph=1, pw=1)
     y = kernels.convolution_forward(x, W, None, window)
     z = kernels.convolution_forward(y[:, ::2], random((4, 3, 3, 3), 2), None, window)
@@ -152,24 +151,24 @@ def convolutions() -> list[np.ndarray]:
     kernels.convolution_weight_gradient(x, y, window, out=gW)
     kernels.convolution_weight_gradient(y[:, ::2], z, window, out=in_order)
     again = kernels.convolution_forward(x, gW, None, window)
-    turned = kernels.convolution_input_gradient(y, W, x.shape, window, plus=x)
-    return [y, z, gW, in_order, again, turned]
+    gx = kernels.convolution_input_gradient(y, W, x.shape, window, plus=x)
+    return [y, z, gW, in_order, again, gx]
 
 
 def normalisations() -> list[np.ndarray]:
     x, vectors = random((3, 5, 9, 9), 0), random((4, 10), 1)
     gamma, beta = vectors[0, ::2], vectors[1, ::2]
-    running = Running(vectors[2, ::2], np.abs(vectors[3, ::2]), 0.9)
-    y, moments = kernels.batch_normalization_forward(
+    running = RunningStatistics(vectors[2, ::2], np.abs(vectors[3, ::2]), 0.9)
+    y, statistics = kernels.batch_normalization_forward(
         x, gamma, beta, None, 1e-5, relu=True, running=running
     )
-    found, _ = kernels.batch_normalization_prologue(x, gamma, beta, None, 1e-5, running)
-    given, _ = kernels.batch_normalization_prologue(x, gamma, beta, Moments(*running[:2]), 1e-5)
-    every_other = Prologue(given.scale[::2], given.shift[::2])
+    found, _ = kernels.batch_normalization_fold(x, gamma, beta, None, 1e-5, running)
+    given, _ = kernels.batch_normalization_fold(x, gamma, beta, BatchStatistics(*running[:2]), 1e-5)
+    every_other = FoldedNormalization(given.scale[::2], given.shift[::2])
     z = kernels.convolution_forward(
         y[:, ::2], random((4, 3, 1, 1), 2), None, Window(1, 1), 1, every_other
     )
-    gradients = kernels.batch_normalization_backward(x, y, gamma, beta, moments, 1e-5, True)
+    gradients = kernels.batch_normalization_backward(x, y, gamma, beta, statistics, 1e-5, True)
     return [vectors, y, z, *found, *(array for array in gradients if array is not None)]
 
 
@@ -188,9 +187,9 @@ def heads() -> list[np.ndarray]:
 
 @pytest.mark.usefixtures("native", "unwritten")
 @pytest.mark.parametrize("run", [convolutions, normalisations, heads])
-def test_results_are_those_of_kernels_at_once(run: Callable[[], list[np.ndarray]]) -> None:
+def test_results_equal_those_of_immediate_calls(run: Callable[[], list[np.ndarray]]) -> None:
     expected = run()
-    with deferred():
+    with queued_calls():
         found = run()
     for ours, theirs in zip(found, expected, strict=True):
         assert np.isfinite(theirs).all()
@@ -198,7 +197,7 @@ def test_results_are_those_of_kernels_at_once(run: Callable[[], list[np.ndarray]
 
 
 @pytest.mark.usefixtures("native")
-def test_arguments_live_until_they_are_read() -> None:
+def test_arguments_stay_alive_until_they_are_read() -> None:
     def image(seed: int) -> np.ndarray:
         return channels_last(random((2, 3, 4, 4), seed))
 
@@ -206,7 +205,7 @@ def test_arguments_live_until_they_are_read() -> None:
         array.flags.writeable = False
         return array
 
-    with deferred():
+    with queued_calls():
         total = kernels.relu_forward(kernels.add(read_only(image(0)), image(1)))
         for seed in range(50):  # would take the place of what was freed
             image(seed)
@@ -214,20 +213,20 @@ def test_arguments_live_until_they_are_read() -> None:
 
 
 @pytest.mark.usefixtures("native")
-def test_new_memory_counts_and_a_view_that_is_given_does_not() -> None:
+def test_new_arrays_count_and_given_views_do_not() -> None:
     x, gy, ones = channels_last(random((2, 3, 8, 8), 0)), random((2, 3, 8, 8), 1), random((3,), 2)
     views = np.empty((2, 3), np.float32)
-    with deferred():
+    with queued_calls():
         kernels.batch_normalization_backward(
-            *(x, channels_last(gy), ones, ones, Moments(ones, ones**2), 1e-5, True),
+            *(x, channels_last(gy), ones, ones, BatchStatistics(ones, ones**2), 1e-5, True),
             y=x,
             out_gamma=views[0],
             out_beta=views[1],
         )
-        assert deferral.queue.bytes == 2 * x.nbytes  # gradients of x and of the residual
+        assert call_queue.queue.bytes == 2 * x.nbytes  # gradients of x and of the residual
 
 
 @pytest.mark.usefixtures("native")
-def test_bad_arguments_are_told_at_once() -> None:
-    with deferred(), pytest.raises(KernelError, match="must have the shape"):
+def test_bad_arguments_are_reported_at_once() -> None:
+    with queued_calls(), pytest.raises(KernelError, match="must have the shape"):
         kernels.add(random((2, 3), 0), random((2, 4), 0))
