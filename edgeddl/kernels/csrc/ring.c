@@ -1,4 +1,4 @@
-/* One rank's part of a ring all-reduce over byte streams; reference/ring.py explains the algorithm.
+/* One rank's part of a ring all-reduce over byte streams; comm/ring/reference.py explains the algorithm.
  *
  * It runs concurrently with the kernels, takes processor time from them, and finds the caches full
  * of their data. Between four emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor
