@@ -1,13 +1,13 @@
-"""edgeddl trains neural networks, data-parallel over MPI, on clusters of low-power boards.
+"""Data-parallel training of neural networks over MPI, on clusters of low-power boards.
 
-Python imports this module whenever it starts (edgeddl.pth): it must cost next to nothing.
+Python imports this module at every start (edgeddl.pth), so it must be cheap to import.
 """
 
 import sys
 
 from edgeddl.chainer_import import install
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 install()
 
@@ -24,7 +24,7 @@ if _is_command(sys.orig_argv):
 
 
 def __getattr__(name: str) -> object:
-    """edgeddl.accelerate, imported when it is asked for: it brings NumPy and Chainer with it."""
+    """Import edgeddl.accelerate on first use, because it imports NumPy and Chainer."""
     if name == "accelerate":
         import importlib
 

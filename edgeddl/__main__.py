@@ -1,4 +1,4 @@
-"""edgeddl, or python -m edgeddl: training, this machine, data sets, benchmarks, reports."""
+"""The command `edgeddl`, also `python -m edgeddl`: training, data sets, benchmarks, reports."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.options import SuggestingParser
 from edgeddl.table import render_facts
 
-# Commands in modules of their own, which have `add_arguments` and `run`.
+# Name, module and help of each command; the module defines `add_arguments` and `run`.
 COMMANDS = (
-    ("linpack", "edgeddl.linpack.command", "how fast this machine or cluster computes"),
+    ("linpack", "edgeddl.linpack.cli", "measure how fast this machine or cluster computes"),
     (
         "exporter",
         "edgeddl.metrics.exporter",
-        "serve this machine's temperature, clock, throttling and power to Prometheus",
+        "serve temperature, clock, throttling and power of this machine to Prometheus",
     ),
-    ("report", "edgeddl.report.command", "a page of plots of runs, or their numbers"),
+    ("report", "edgeddl.report.cli", "plot or compare runs"),
 )
 BENCHES = (
     (
         "allreduce",
         "edgeddl.measure.allreduce",
-        "time of an all-reduce by size and algorithm: mpirun -np N python -m edgeddl ...",
+        "time all-reduces by size and algorithm; start it with mpirun -np N edgeddl ...",
     ),
-    ("exporter", "edgeddl.measure.exporter", "what scraping costs a training run"),
+    ("exporter", "edgeddl.measure.exporter", "measure how much scraping slows down training"),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["train"]:  # which reads its own options, before NumPy is imported
+    if words[:1] == ["train"]:  # parses its own options, before NumPy is imported
         return import_module("edgeddl.train").main(words[1:])
     log.configure()
     options = build_parser(words).parse_args(words)
@@ -54,17 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """For these words of a command line: other commands than those in it are known by name only."""
+    """The parser; only commands that occur in `words` get their options."""
     parser = SuggestingParser(
-        prog="edgeddl", description="Without the command edgeddl: python -m edgeddl."
+        prog="edgeddl", description="You can also run it as python -m edgeddl."
     )
     commands = parser.add_subparsers(required=True, metavar="command")
     commands.add_parser("train", help="train a network: [mpirun -np N] edgeddl train")
-    info = commands.add_parser("info", help="what this machine and this installation are")
+    info = commands.add_parser("info", help="describe this machine and this installation")
     info.add_argument("--json", action="store_true", help="print JSON instead of a table")
     info.set_defaults(run=print_info)
-    _add_data(commands.add_parser("data", help="get data sets and check them"))
-    bench = commands.add_parser("bench", help="measure this cluster")
+    _add_data(commands.add_parser("data", help="download and check data sets"))
+    bench = commands.add_parser("bench", help="run benchmarks on this cluster")
     _add_commands(bench.add_subparsers(required=True, metavar="what"), BENCHES, words)
     _add_commands(commands, COMMANDS, words)
     return parser
@@ -73,7 +73,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
 def _add_commands(
     parsers: Any, commands: Sequence[tuple[str, str, str]], words: Sequence[str]
 ) -> None:
-    """A module is imported only where it is asked for: a service shall not carry them all."""
+    """Import only the modules of commands in `words`, which keeps a service small."""
     for name, module_name, text in commands:
         parser = parsers.add_parser(name, help=text)
         if name in words:
@@ -84,10 +84,10 @@ def _add_commands(
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="action")
-    fetch = actions.add_parser("fetch", help="download a data set, or go on with a download")
-    fetch.add_argument("--url", help="a mirror of the official archive; the checksum is the same")
+    fetch = actions.add_parser("fetch", help="download a data set, or continue a download")
+    fetch.add_argument("--url", help="mirror of the official archive; its checksum must match")
     fetch.set_defaults(run=fetch_data)
-    check = actions.add_parser("check", help="read a data set and say what is in it")
+    check = actions.add_parser("check", help="read a data set and print its contents")
     check.set_defaults(run=check_data)
     for action in (fetch, check):
         action.add_argument("dataset", choices=("cifar10",))
@@ -95,7 +95,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
             "--data-dir",
             type=Path,
             metavar="DIR",
-            help="where it is kept (default: $EDGEDDL_DATA, then the cache folder)",
+            help="folder of the data set (default: $EDGEDDL_DATA, or else the cache folder)",
         )
 
 
@@ -110,14 +110,14 @@ def print_info(options: argparse.Namespace) -> None:
         "cores": machine.available_cores(),
         "kernels": kernels.chosen(),
         **{f"kernels {name}": fact for name, fact in kernels.describe().items()},
-        "mpirun": shutil.which("mpirun") or "not in the path: . .venv/bin/activate",
+        "mpirun": shutil.which("mpirun") or "not in PATH; run . .venv/bin/activate",
     }
     if options.json:
         facts |= {"sensors": sensors.as_dict(), "memory": memory and memory.as_dict()}
-        log.say(json.dumps(facts, indent=1))
+        log.print_text(json.dumps(facts, indent=1))
     else:
         facts |= hardware.describe(sensors, memory)
-        log.say(render_facts([(name, str(value)) for name, value in facts.items()]))
+        log.print_text(render_facts([(name, str(value)) for name, value in facts.items()]))
 
 
 def fetch_data(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""A Chainer model that cannot be changed, on edgeddl's kernels."""
+"""Runs an unmodified Chainer model on edgeddl's kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINKS: dict[type, type] = {
     L.BatchNormalization: links.BatchNormalization,
     L.Linear: links.Linear,
 }
-# Chainer's functions that edgeddl has too, by name.
+# Names of functions that both Chainer and edgeddl have.
 SHARED = [name for name in functions.__all__ if hasattr(stock, name)]
 OURS: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(stock, name): getattr(functions, name) for name in SHARED
@@ -28,18 +28,19 @@ OURS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def accelerate(model: Any) -> Any:
-    """Make a tree of Chainer's links compute with edgeddl's functions; returns the model itself.
+    """Replace Chainer's layers and functions in a model by edgeddl's, in place; returns the model.
 
-    Layers that are exactly Chainer's Convolution2D, DepthwiseConvolution2D, BatchNormalization and
-    Linear become edgeddl's, subclasses of them stay as they are. Functions that a link holds
-    (F.relu in a Sequential, a Classifier's loss) are replaced. For those that code looks up when it
-    runs, F.relu(h), the names in chainer.functions lead to edgeddl's functions while a chain of
-    this model is called, in the thread that calls it; anywhere else they are Chainer's. A name that
-    was imported by itself (from chainer.functions import relu) stays Chainer's.
+    Layers whose class is exactly Chainer's Convolution2D, DepthwiseConvolution2D,
+    BatchNormalization or Linear become edgeddl's; subclasses stay unchanged. Functions stored in a
+    link (F.relu in a Sequential, the loss of a Classifier) are replaced. Functions that code looks
+    up at run time, such as F.relu(h), are redirected: while a chain of this model runs, names in
+    chainer.functions refer to edgeddl's functions in the calling thread, and to Chainer's
+    everywhere else. A function imported by name (from chainer.functions import relu) stays
+    Chainer's.
 
-    Parameters are the same objects under the same names, so optimizers and files of parameters stay
-    valid. The weights of convolutions, their gradients and the state that an optimizer has for them
-    get another order in memory. As with all of edgeddl's functions, there is no second derivative.
+    Parameters remain the same objects with the same names, so optimizers and saved parameters stay
+    valid. The weights of convolutions, their gradients and their optimizer state change their
+    memory layout. Like all of edgeddl's functions, the model has no second derivatives.
     """
     _install()
     for link in model.links():
@@ -60,7 +61,7 @@ def _not_covered(link: Any) -> str | None:
 
 
 def _ours(value: Any) -> Any:
-    """edgeddl's function for Chainer's, also within a partial call or the list of a Sequential."""
+    """Replace Chainer's functions in a value, also in partials and in the list of a Sequential."""
     if isinstance(value, types.FunctionType):
         return OURS.get(value, value)
     if isinstance(value, functools.partial):
@@ -79,7 +80,7 @@ _current = _Current()
 
 @contextmanager
 def _redirected() -> Iterator[None]:
-    """Within the block, names in chainer.functions lead to edgeddl's functions for this thread."""
+    """Redirect chainer.functions to edgeddl's functions in this thread, within the block."""
     previous, _current.redirects = _current.redirects, True
     try:
         yield
@@ -88,14 +89,14 @@ def _redirected() -> Iterator[None]:
 
 
 class _Redirecting:
-    """In front of a chain's class: calls of the chain run redirected."""
+    """Mixin for the class of a chain: calls of the chain run redirected."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with _redirected():
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copies and pickles: the class has no name to be found by, what is behind it has."""
+        """Copy and pickle by the original class: the generated one cannot be found by name."""
         _, _, kind, *_ = type(self).__mro__
         return _rebuild, (kind,), self.__getstate__()
 
@@ -119,7 +120,7 @@ def _rebuild(kind: Any) -> Any:
 
 @functools.cache
 def _install() -> None:
-    """Let names in chainer.functions lead to edgeddl's functions where redirected, once for all."""
+    """Install the redirecting functions in chainer.functions, once."""
     for name in SHARED:
         setattr(F, name, _switch(name, getattr(stock, name), getattr(functions, name)))
 

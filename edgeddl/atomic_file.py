@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whenever their writer dies or the disk is full."""
+"""Atomic file writes: a file is complete or absent, even after a crash or on a full disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgeddl.errors import ConfigError
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` at the end of the block, or leaves no trace."""
+    """A temporary file that replaces `path` at the end of the block; removed on an error."""
     temporary = temporary_beside(path)
     try:
         with open(temporary, "xb") as file:
@@ -33,12 +33,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def temporary_beside(path: Path) -> Path:
-    """A new hidden name in the folder of `path`, and so on its file system."""
+    """An unused hidden name in the folder of `path`, hence on the same file system."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a rename to the disk, where the file system can (FAT and some network ones cannot)."""
+    """Flush a rename to disk, if supported (not on FAT and some network file systems)."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,10 +50,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_output_path(what: str, path: Path, *, hint: str | None = None) -> None:
-    """Find out before long work whether its result, an option's or another, can be written."""
+    """Check before a long computation that its result can be written."""
     try:
         if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "is a folder")
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -64,7 +64,7 @@ def check_output_path(what: str, path: Path, *, hint: str | None = None) -> None
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Put a JSON file in the place of `path`."""
+    """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write((json.dumps(value, indent=1, allow_nan=False) + "\n").encode())

@@ -1,6 +1,6 @@
-"""Chainer for edgeddl's own modules: `from edgeddl.chainer_compat import F, L, chainer`.
+"""Chainer as edgeddl's own modules import it: `from edgeddl.chainer_compat import F, L, chainer`.
 
-Importing edgeddl has made Chainer importable (`chainer_import`).
+Importing edgeddl makes Chainer importable (`chainer_import`).
 """
 
 from __future__ import annotations

@@ -1,28 +1,27 @@
-"""Makes `import chainer` work on today's Python and NumPy, in any program of the environment.
+"""Makes `import chainer` work with current Python and NumPy, in every program of the environment.
 
-`import edgeddl` puts a finder in front of Python's own. It leaves every module alone but Chainer's,
-which run with `chainer_stand_ins` around them. The installed package has a file edgeddl.pth, by
-which Python imports edgeddl whenever it starts. So this module imports nothing but sys: NumPy and
-the stand-ins follow only when a program imports Chainer.
+`import edgeddl` installs an import hook that affects only Chainer: its modules are executed with
+the shims of `chainer_shims`. Python imports edgeddl at every start (edgeddl.pth), so this module
+imports only sys; NumPy and the shims are imported when a program imports Chainer.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as typing's, whose import takes longer than all of this
+TYPE_CHECKING = False  # importing typing would take longer than this whole module
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
-# Those that look for what is gone while they are imported.
+# Modules that use removed names while they are imported.
 _NAMES = ("chainer", "chainer.testing")
 
 
 class _Finder:
-    """Finds Chainer as Python does, and has it executed by `_Loader`."""
+    """Finds Chainer with the other finders and wraps its loader in `_Loader`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -40,7 +39,7 @@ class _Finder:
 
 
 class _Loader:
-    """A loader that puts stand-ins around the execution of a module; else it is the real one."""
+    """Executes a module with the shims in place; delegates everything else to the real loader."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -52,16 +51,16 @@ class _Loader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
-        from edgeddl.chainer_stand_ins import give_back_removed_names, legacy_modules
+        from edgeddl.chainer_shims import legacy_modules, restore_removed_names
 
         module.__loader__ = module.__spec__.loader = self._loader
         with legacy_modules():
             self._loader.exec_module(module)
         if module.__name__ == "chainer":
-            give_back_removed_names()
+            restore_removed_names()
 
 
 def install() -> None:
-    """Put the finder in front of the others, once."""
+    """Install the finder in front of the others, once."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

@@ -1,8 +1,8 @@
-"""The options of a training run, each described once.
+"""All options of a training run, each defined once.
 
-A field of TrainConfig is an option of the command line (`--batch-size`) and a key of a
-configuration file (`batch-size = 32`) at the same time; `options` reads both. This is the only
-module that reads EDGEDDL_* environment variables.
+Each field of TrainConfig is a command-line option (`--batch-size`) and a key of the configuration
+file (`batch-size = 32`); `options` reads both. Only this module reads EDGEDDL_* environment
+variables.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Literal, get_args
 from edgeddl.errors import ConfigError
 
 MODEL_AND_DATA = "model and data"
-OPTIMIZATION = "optimization"
+OPTIMIZATION = "optimisation"
 COMMUNICATION = "communication"
 RUN = "run and output"
 
 ScheduleKind = Literal["constant", "cosine", "step", "one-cycle"]
 ScalingRule = Literal["linear", "none"]
 
-# Each rank's own business; everything else must be the same on all ranks.
+# These may differ between ranks; all other options must be the same on all ranks.
 LOCAL_OPTIONS = (
     "data_dir",
     "threads",
@@ -35,10 +35,10 @@ LOCAL_OPTIONS = (
     "metrics_address",
 )
 
-# What a run is: `--resume auto` continues only runs of these, as far as they are given.
+# `--resume auto` continues only runs whose values match those given on the command line.
 MODEL_OPTIONS = ("model", "stem", "dataset")
 
-# Options of one start: a resumed run does not take them from the run it continues.
+# A resumed run does not inherit these from the run it continues.
 START_OPTIONS = (
     "max_steps",
     "threads",
@@ -55,8 +55,8 @@ START_OPTIONS = (
     "memory_check",
 )
 
-# A resumed run takes these from the run it continues, unless they are given. All others, but for
-# START_OPTIONS, cannot change: they decide which model is trained, how, and on which images.
+# A resumed run inherits these unless they are given. All remaining options cannot change, because
+# they define the model, the training recipe and the images.
 CHANGEABLE_OPTIONS = (
     "data_dir",
     "epochs",
@@ -74,42 +74,42 @@ CHANGEABLE_OPTIONS = (
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
-    """Where data sets are: as --data-dir says, else $EDGEDDL_DATA; None leaves it to the data."""
+    """Folder of the data sets: --data-dir, else $EDGEDDL_DATA, else None (the default folder)."""
     environment = os.environ.get("EDGEDDL_DATA")
     return data_dir or (Path(environment) if environment else None)
 
 
 def state_folder() -> Path:
-    """Where results that outlive a run are kept: $EDGEDDL_STATE, else the user's state folder."""
+    """Folder of results that are kept between runs: $EDGEDDL_STATE, or the user's state folder."""
     if environment := os.environ.get("EDGEDDL_STATE"):
         return Path(environment)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local/state") / "edgeddl"
 
 
-# Whose kernels compute; auto: the native ones, or NumPy's where there are none.
+# auto: the native kernels, or the NumPy reference if there are none for this machine.
 KERNEL_CHOICES = ("auto", "native", "reference", "chainer")
-# What the native kernels can be built for.
+# Processors that the native kernels are built for.
 KERNEL_BUILDS = ("generic", "avx2", "avx512", "cortex_a72")
 
 
 def kernel_choice() -> str:
-    """Whose kernels $EDGEDDL_KERNELS asks for."""
+    """The kernels selected by $EDGEDDL_KERNELS."""
     return _from_environment("EDGEDDL_KERNELS", KERNEL_CHOICES) or "auto"
 
 
 def kernel_build() -> str | None:
-    """The build of the native kernels $EDGEDDL_CPU asks for; None leaves it to the processor."""
+    """The build of the native kernels selected by $EDGEDDL_CPU; None selects by processor."""
     return _from_environment("EDGEDDL_CPU", KERNEL_BUILDS)
 
 
 def metrics_address(option: str | None) -> str:
-    """Where exporters listen: as an option says, else $EDGEDDL_METRICS_ADDRESS, else loopback."""
+    """Address of the exporters: the option, else $EDGEDDL_METRICS_ADDRESS, else loopback."""
     return option or os.environ.get("EDGEDDL_METRICS_ADDRESS") or "127.0.0.1"
 
 
 def metrics_port(option: int | None) -> int | None:
-    """First port of ranks' metrics: by the option, else $EDGEDDL_METRICS_PORT; None: no metrics."""
+    """First port of the ranks' metrics: the option, else $EDGEDDL_METRICS_PORT; None: off."""
     text = os.environ.get("EDGEDDL_METRICS_PORT") or "0"
     if option is None and not text.isdecimal():
         raise ConfigError(f"EDGEDDL_METRICS_PORT must be a whole number, not {text!r}")
@@ -127,7 +127,7 @@ def _option(default: Any, group: str, text: str, **argument: Any) -> Any:
     return field(default=default, metadata={"group": group, "help": text, "argument": argument})
 
 
-# Seconds above 9.2e9 do not fit into a timeout of the system; no option has a use for more.
+# System timeouts overflow above 9.2e9 seconds, and no option needs larger numbers.
 LARGEST_NUMBER = 10**9
 LARGEST_SEED = 2**63 - 1
 
@@ -135,7 +135,7 @@ LARGEST_SEED = 2**63 - 1
 def _number(
     kind: type, minimum: float, *, above: bool = False, maximum: int = LARGEST_NUMBER
 ) -> Any:
-    """A parser of numbers within limits, for argparse and for configuration files."""
+    """A parser for numbers within limits, for argparse and for configuration files."""
 
     def parse(text: Any) -> Any:
         noun = "whole number" if kind is int else "number"
@@ -161,13 +161,13 @@ _NOT_NEGATIVE = {"type": _number(float, 0), "metavar": "X"}
 
 
 def _path(text: str) -> Path:
-    if not text:  # an unset shell variable; Path would take it for the current folder
+    if not text:  # an unset shell variable; Path("") would be the current folder
         raise ValueError("expected a path")
     return Path(text)
 
 
 def _address(text: str) -> str:
-    if not text:  # sockets would take it for all addresses
+    if not text:  # a socket would bind to all addresses
         raise ValueError("expected an address, or a network such as 10.42.0.0/24")
     return text
 
@@ -195,110 +195,131 @@ def _balance(text: str) -> str | tuple[float, ...]:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a training run does."""
+    """The options of a training run."""
 
     model: str = _option(
-        "resnet18", MODEL_AND_DATA, "resnet18, resnet9, or package.module:callable of your own"
+        "resnet18",
+        MODEL_AND_DATA,
+        "network to train: resnet18, resnet9, or package.module:callable for a model of your own",
     )
     stem: str = _option(
         "cifar",
         MODEL_AND_DATA,
-        "first layers: 3x3 (cifar) or 7x7 stride 2 and max-pooling (imagenet)",
+        "first layers of the network: cifar (3x3 convolution, for small images) or imagenet (7x7"
+        " convolution with stride 2, then max pooling)",
         choices=("cifar", "imagenet"),
     )
     dataset: str = _option(
         "cifar10",
         MODEL_AND_DATA,
-        "cifar10, or shapes: generated, needs no download",
+        "data set to train on: cifar10, or shapes (generated images, no download needed)",
         choices=("cifar10", "shapes"),
     )
     data_dir: Path | None = _option(
         None,
         MODEL_AND_DATA,
-        "folder or archive with the data set (default: $EDGEDDL_DATA, then the cache folder)",
+        "folder or archive that contains the data set (default: $EDGEDDL_DATA, or else the cache"
+        " folder)",
         type=_path,
         metavar="DIR",
     )
     limit_train: int | None = _option(
-        None, MODEL_AND_DATA, "use only the first N training images", **_COUNT
+        None, MODEL_AND_DATA, "train on only the first N images, e.g. for a quick test", **_COUNT
     )
     limit_test: int | None = _option(
-        None, MODEL_AND_DATA, "use only the first N test images", **_COUNT
+        None, MODEL_AND_DATA, "evaluate on only the first N test images", **_COUNT
     )
-    augment: bool = _option(True, MODEL_AND_DATA, "random crops and horizontal flips")
+    augment: bool = _option(
+        True, MODEL_AND_DATA, "augment training images with random crops and horizontal flips"
+    )
     cutout: int = _option(
         0,
         MODEL_AND_DATA,
-        "side of a random square set to the mean; 0: none",
+        "augment training images with a random square of N x N pixels set to the mean colour; 0"
+        " disables it",
         type=_number(int, 0),
         metavar="N",
     )
 
-    epochs: int = _option(30, OPTIMIZATION, "passes over the training images", **_COUNT)
+    epochs: int = _option(30, OPTIMIZATION, "number of passes over the training images", **_COUNT)
     max_steps: int | None = _option(
         None,
         OPTIMIZATION,
-        "stop after this many steps; the schedule stays that of --epochs",
+        "stop after N steps; the learning-rate schedule still covers all --epochs",
         **_COUNT,
     )
-    batch_size: int = _option(32, OPTIMIZATION, "images per rank and micro-batch", **_COUNT)
+    batch_size: int = _option(
+        32,
+        OPTIMIZATION,
+        "images per micro-batch on each rank; reduce it if a rank runs out of memory",
+        **_COUNT,
+    )
     accumulation: int = _option(
         1,
         OPTIMIZATION,
-        "micro-batches per step; global batch = batch size x accumulation x ranks",
+        "micro-batches per step, whose gradients are added up; the global batch is batch size x"
+        " accumulation x ranks",
         **_COUNT,
     )
     balance: str | tuple[float, ...] = _option(
         "even",
         OPTIMIZATION,
-        "how ranks share the global batch: even; auto: by measured speed;"
-        " or one relative speed for each rank, such as 1,1,0.5",
+        "how the global batch is split: even (equal shares), auto (by measured speed, for boards of"
+        " different speed), or a list with the relative speed of each rank, such as 1,1,0.5",
         type=_balance,
         metavar="even|auto|W,W",
     )
     lr: float = _option(
-        0.025, OPTIMIZATION, "learning rate for one rank's batch, before scaling", **_POSITIVE
+        0.025, OPTIMIZATION, "learning rate for the batch of one rank, before scaling", **_POSITIVE
     )
     lr_scaling: ScalingRule = _option(
         "linear",
         OPTIMIZATION,
-        "linear: multiply by ranks x accumulation; none: take --lr as it is",
+        "how --lr is scaled to the global batch: linear (times ranks x accumulation) or none",
         choices=get_args(ScalingRule),
     )
     schedule: ScheduleKind = _option(
         "cosine",
         OPTIMIZATION,
-        "course of the learning rate over the run",
+        "how the learning rate changes over the run: constant, cosine (falls to 0), step (drops at"
+        " --step-at) or one-cycle (rises until 30 % of the run, then falls to 0)",
         choices=get_args(ScheduleKind),
     )
     warmup_epochs: float | None = _option(
         None,
         OPTIMIZATION,
-        "epochs from the unscaled to the full rate (default: 1, or a tenth of a short run)",
+        "epochs over which the learning rate rises from --lr to the scaled rate (default: 1, or a"
+        " tenth of --epochs if that is less)",
         **_NOT_NEGATIVE,
     )
     step_at: tuple[float, ...] = _option(
         (0.5, 0.75),
         OPTIMIZATION,
-        "schedule step: fractions of the run where the rate drops",
+        "for --schedule step: fractions of the run at which the learning rate drops",
         type=_fractions,
         metavar="F,F",
     )
     step_factor: float = _option(
-        0.1, OPTIMIZATION, "schedule step: what the rate is multiplied by there", **_POSITIVE
+        0.1,
+        OPTIMIZATION,
+        "for --schedule step: factor by which the learning rate drops",
+        **_POSITIVE,
     )
-    momentum: float = _option(0.9, OPTIMIZATION, "momentum", **_NOT_NEGATIVE)
-    nesterov: bool = _option(False, OPTIMIZATION, "Nesterov momentum")
+    momentum: float = _option(0.9, OPTIMIZATION, "momentum of SGD", **_NOT_NEGATIVE)
+    nesterov: bool = _option(False, OPTIMIZATION, "use Nesterov momentum")
     weight_decay: float = _option(
-        5e-4, OPTIMIZATION, "weight decay; never on batch normalisation and biases", **_NOT_NEGATIVE
+        5e-4,
+        OPTIMIZATION,
+        "weight decay; not applied to biases and batch normalisation",
+        **_NOT_NEGATIVE,
     )
     label_smoothing: float = _option(
-        0.0, OPTIMIZATION, "probability spread over all classes", **_NOT_NEGATIVE
+        0.0, OPTIMIZATION, "probability that is spread evenly over all classes", **_NOT_NEGATIVE
     )
     seed: int = _option(
         0,
         OPTIMIZATION,
-        "decides initial parameters, order and augmentation",
+        "seed for the initial parameters, the order of the images and the augmentation",
         type=_number(int, 0, maximum=LARGEST_SEED),
         metavar="N",
     )
@@ -306,123 +327,133 @@ class TrainConfig:
     communicator: str = _option(
         "bucketed",
         COMMUNICATION,
-        "bucketed: flat buckets, summed during backward; naive: one all-reduce per parameter",
+        "how gradients are summed: bucketed (in buckets, while backward still runs) or naive (one"
+        " blocking all-reduce per parameter, for comparison)",
         choices=("bucketed", "naive"),
     )
     allreduce: str = _option(
         "auto",
         COMMUNICATION,
-        "ring: pipelined, over sockets; mpi: Open MPI's own, waited for asleep; stock: Open MPI's"
-        " own, which spins; auto: by size of bucket and measured links",
+        "all-reduce algorithm: ring (pipelined, over TCP sockets), mpi (Open MPI, polled between"
+        " sleeps), stock (Open MPI, which keeps a core busy) or auto (chosen by bucket size and"
+        " measured links)",
         choices=("auto", "ring", "mpi", "stock"),
     )
     bucket_mib: float | None = _option(
         None,
         COMMUNICATION,
-        "size of a gradient bucket in MiB (default: 4, and 32 with powersgd, which sends little)",
+        "size of a gradient bucket in MiB (default: 4, or 32 with --compression powersgd)",
         **_POSITIVE,
     )
     compression: str = _option(
         "none",
         COMMUNICATION,
-        "what travels: float32 (none), half precision (fp16) or low-rank factors (powersgd)",
+        "how gradients are sent: none (float32), fp16 (half precision, half the bytes) or powersgd"
+        " (low-rank factors, far fewer bytes); use it if the network limits the speed",
         choices=("none", "fp16", "powersgd"),
     )
     compression_rank: int = _option(
-        4, COMMUNICATION, "powersgd: columns of the factors; more is closer and larger", **_COUNT
+        4,
+        COMMUNICATION,
+        "for --compression powersgd: rank of the factors; a higher rank is more accurate and sends"
+        " more",
+        **_COUNT,
     )
     local_steps: int = _option(
         1,
         COMMUNICATION,
-        "steps each rank takes alone before all take the mean of parameters and momentum",
+        "steps that each rank takes on its own before parameters and momentum are averaged; use"
+        " more than 1 if the network is slow",
         **_COUNT,
     )
     stall_warning_seconds: float = _option(
-        60.0, COMMUNICATION, "name the ranks waited for after this time", **_POSITIVE
+        60.0, COMMUNICATION, "warn about ranks that do not respond for X seconds", **_POSITIVE
     )
     stall_timeout_seconds: float = _option(
-        600.0, COMMUNICATION, "end the job after waiting this long", **_POSITIVE
+        600.0, COMMUNICATION, "end the job if a rank does not respond for X seconds", **_POSITIVE
     )
 
     threads: int | None = _option(
-        None, RUN, "compute threads per rank (default: cores / ranks on the host)", **_COUNT
+        None, RUN, "compute threads per rank (default: cores of the host / its ranks)", **_COUNT
     )
     require_linpack: bool = _option(
-        False, RUN, "start only where each host has passed `python -m edgeddl linpack`"
+        False, RUN, "refuse to start unless every host has passed `edgeddl linpack`"
     )
     memory_check: str = _option(
         "refuse",
         RUN,
-        "if the predicted memory of a rank exceeds what its host has: end the run (refuse) or warn",
+        "what to do if the predicted memory of a rank exceeds the memory of its host: refuse to"
+        " start, or warn",
         choices=("refuse", "warn"),
     )
-    eval_every: int = _option(1, RUN, "epochs between evaluations", **_COUNT)
+    eval_every: int = _option(1, RUN, "evaluate after every N epochs", **_COUNT)
     checkpoint_every: int | None = _option(
-        None, RUN, "steps between checkpoints (default: one at the end of each epoch)", **_COUNT
+        None, RUN, "write a checkpoint every N steps (default: after each epoch)", **_COUNT
     )
     keep_checkpoints: int = _option(
-        3, RUN, "how many of the latest checkpoints stay, besides the best", **_COUNT
+        3, RUN, "keep the latest N checkpoints and the best one", **_COUNT
     )
     resume: str = _option(
         "never",
         RUN,
-        "continue a run, with its options: auto (the newest unfinished run in runs/), the PATH of a"
-        " run folder or a checkpoint, or never",
+        "continue a run with its options: auto (the newest unfinished run in runs/) or the path of"
+        " a run folder or checkpoint; never starts a new run",
+        metavar="auto|never|PATH",
     )
     init_from: Path | None = _option(
         None,
         RUN,
-        "start a new run from the parameters of this run folder (its best.npz) or checkpoint",
+        "start a new run with the parameters of a checkpoint, or of a run folder (its best.npz)",
         type=_path,
         metavar="PATH",
     )
     run_dir: Path | None = _option(
         None,
         RUN,
-        "folder of the run's files (default: runs/MODEL-DATASET)",
+        "run folder, for checkpoints, logs and results (default: runs/MODEL-DATASET)",
         type=_path,
         metavar="DIR",
     )
     summary: Path | None = _option(
-        None, RUN, "also write the summary to this file", type=_path, metavar="FILE.json"
+        None, RUN, "write the summary to this file as well", type=_path, metavar="FILE.json"
     )
     timeline: Path | None = _option(
         None,
         RUN,
-        "write a trace of a few steps, for ui.perfetto.dev: layers, all-reduces and waits of each"
-        " rank",
+        "write a trace of a few steps with the layers, all-reduces and waits of each rank; open it"
+        " at ui.perfetto.dev",
         type=_path,
         metavar="FILE.json",
     )
-    timeline_steps: int = _option(3, RUN, "steps in it, after two to warm up", **_COUNT)
+    timeline_steps: int = _option(
+        3, RUN, "steps to trace with --timeline, after two warm-up steps", **_COUNT
+    )
     progress: str = _option(
         "auto",
         RUN,
-        "progress on rank 0: bar on a terminal, lines elsewhere (auto)",
+        "how rank 0 shows progress: bar, lines, none, or auto (bar on a terminal, lines in a log)",
         choices=("auto", "bar", "lines", "none"),
     )
     metrics_port: int | None = _option(
         None,
         RUN,
-        "serve metrics, and on rank 0 a live page; a rank's port is N + its number on its host;"
-        " 0: off (default: $EDGEDDL_METRICS_PORT, then off)",
+        "serve Prometheus metrics, and a live page on rank 0; the ranks of a host use the ports N,"
+        " N+1, ...; 0 turns metrics off (default: $EDGEDDL_METRICS_PORT, or else off)",
         type=_number(int, 0),
         metavar="N",
     )
     metrics_address: str | None = _option(
         None,
         RUN,
-        "address to serve them on, or a network such as 10.42.0.0/24: each host's address in it"
-        " (default: $EDGEDDL_METRICS_ADDRESS, then 127.0.0.1)",
+        "address for metrics, or a network such as 10.42.0.0/24 to use each host's address in it"
+        " (default: $EDGEDDL_METRICS_ADDRESS, or else 127.0.0.1)",
         type=_address,
         metavar="ADDRESS",
     )
 
     def __post_init__(self) -> None:
         if not self.resume:
-            raise ConfigError("--resume must be auto, never or a path, not empty")
-        if self.cutout > 32:
-            raise ConfigError(f"--cutout {self.cutout} is larger than an image, 32 pixels")
+            raise ConfigError("--resume must be auto, never or a path, but is empty")
         for option in fields(self):
             choices = option.metadata["argument"].get("choices")
             if choices and getattr(self, option.name) not in choices:
@@ -431,22 +462,22 @@ class TrainConfig:
                     f"{option.name} must be one of {', '.join(choices)}, not {value!r}"
                 )
         if self.label_smoothing >= 1:
-            raise ConfigError(f"--label-smoothing: expected below 1, got {self.label_smoothing}")
+            raise ConfigError(f"--label-smoothing must be below 1, not {self.label_smoothing}")
         if self.momentum >= 1:
-            raise ConfigError(f"--momentum: expected below 1, got {self.momentum}")
+            raise ConfigError(f"--momentum must be below 1, not {self.momentum}")
         if self.nesterov and self.momentum == 0:
             raise ConfigError("--nesterov needs a --momentum above 0")
         if self.local_steps > 1 and self.compression != "none":
             raise ConfigError(
-                f"--local-steps {self.local_steps} sends parameters, which"
-                f" --compression {self.compression} would spoil: it compresses gradients",
-                hint="leave one of them out",
+                f"--local-steps {self.local_steps} sends parameters, but"
+                f" --compression {self.compression} can compress only gradients",
+                hint="use only one of the two options",
             )
         if self.compression == "fp16" and self.allreduce not in ("auto", "ring"):
             raise ConfigError(
-                f"--compression fp16 goes round the ring: Open MPI (--allreduce {self.allreduce})"
-                " cannot add it",
-                hint="leave --allreduce out",
+                f"--compression fp16 needs the ring all-reduce: Open MPI (--allreduce"
+                f" {self.allreduce}) cannot add half-precision numbers",
+                hint="remove --allreduce, or use --allreduce ring",
             )
         if self.stall_timeout_seconds < self.stall_warning_seconds:
             raise ConfigError(
@@ -456,8 +487,8 @@ class TrainConfig:
 
     @property
     def bucket_bytes(self) -> int:
-        # PowerSGD with 32 instead of 4: 0.24 s a step instead of 0.27, as a bucket takes two
-        # all-reduces however small they are (ResNet-18, ImageNet stem, four emulated boards).
+        # With PowerSGD each bucket takes two all-reduces, however small. 32 MiB instead of 4 takes
+        # 0.24 s per step instead of 0.27 (ResNet-18, ImageNet stem, four emulated boards).
         default = 32 if self.compression == "powersgd" else 4
         return int((self.bucket_mib or default) * 2**20)
 
@@ -471,7 +502,7 @@ class TrainConfig:
 
 
 def _json_value(value: Any) -> Any:
-    """As it comes back from a JSON file."""
+    """The value that reading it back from JSON would give."""
     if isinstance(value, Path):
         return str(value)
     return list(value) if isinstance(value, tuple) else value

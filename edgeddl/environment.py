@@ -1,4 +1,4 @@
-"""Names the packages that this Python lacks, instead of a traceback about the first one."""
+"""Reports missing packages in one message instead of a traceback."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import sys
 from pathlib import Path
 
-# What commands need. Looked for, not imported: BLAS reads its number of threads at the import.
+# Needed by the commands. Importing them is too early: BLAS then reads its number of threads.
 REQUIRED = ("chainer", "mpi4py", "numpy", "prometheus_client", "tqdm")
 
 
 def check_environment() -> None:
-    """Exit with a message that says how to get the packages, if any is missing."""
+    """Exit with installation instructions if a package is missing."""
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         raise SystemExit(
@@ -26,5 +26,5 @@ def _remedy(clone: Path) -> str:
     if (clone / ".venv/setup.stamp").exists():
         return f"activate the environment: . {activate}"
     if (setup := clone / "scripts/setup").exists():
-        return f"set the environment up: {setup}; then activate it: . {activate}"
+        return f"run {setup}, then activate the environment: . {activate}"
     return "install edgeddl with its dependencies: pip install edgeddl"

@@ -1,27 +1,27 @@
 """Every error edgeddl raises on purpose.
 
-EdgeddlError                 anything a user can mend; shown without a traceback
-├── ConfigError              an option, a configuration file or a combination of options
-├── DataError                a data set: absent, truncated, mislabelled, a failed download
-├── KernelError              arguments a kernel cannot take; a ValueError, too
-├── NativeKernelsUnavailable  there is no library for this machine
+EdgeddlError                 anything a user can fix; shown without a traceback
+├── ConfigError              an option, a configuration file or a combination of options is wrong
+├── DataError                a data set is missing, truncated or mislabelled, or a download failed
+├── KernelError              invalid arguments of a kernel; also a ValueError
+├── NativeKernelsUnavailable  there is no native library for this machine
 ├── CommunicationError       ranks cannot work together
-│   ├── RankDisagreement     ranks run different models, data or options
-│   ├── CollectiveTimeout    ranks did not arrive at a collective operation
-│   └── NeighbourGone        a connection of the ring is lost (comm/ring.py)
-├── MemoryShortage           a batch that does not fit into the memory of a rank
-├── CheckpointError          a checkpoint: absent, damaged, of another model
-├── DivergenceError          loss or parameters are not finite, or far beyond those of training
-└── LinpackError             the LINPACK stage: a run that failed, output that makes no sense
+│   ├── RankDisagreement     ranks have different models, data or options
+│   ├── CollectiveTimeout    ranks did not join a collective operation in time
+│   └── NeighbourGone        a connection of the ring was lost (comm/ring.py)
+├── MemoryShortage           a batch does not fit into the memory of a rank
+├── CheckpointError          a checkpoint is missing, damaged or of a different model
+├── DivergenceError          loss or parameters are not finite, or the loss is far too large
+└── LinpackError             LINPACK failed, or its result is missing or too slow
 
-A message says what was expected, what came and where; the hint says how to mend it.
+A message states what was expected, what was found and where; the hint says how to fix it.
 """
 
 from __future__ import annotations
 
 import reprlib
 
-# What shells report for a program ended by Ctrl-C.
+# The exit code that shells report for a program ended by Ctrl-C.
 INTERRUPTED = 130
 
 _SHORTENED = reprlib.Repr()
@@ -31,8 +31,8 @@ _SHORTENED.maxstring = _SHORTENED.maxother = 100
 def shown(value: object) -> str:
     """A value from a file, shortened for a message.
 
-    `repr` of such a value can take minutes (tuples that hold each other), recurse too deeply, or
-    refuse integers of more than 4,300 digits.
+    `repr` of such a value can take minutes (tuples that contain each other), recurse too deeply, or
+    fail for integers of more than 4,300 digits.
     """
     try:
         return _SHORTENED.repr(value)
@@ -41,10 +41,10 @@ def shown(value: object) -> str:
 
 
 class EdgeddlError(Exception):
-    """Base of all errors a user can mend.
+    """Base class of all errors that a user can fix.
 
-    `on_all_ranks` tells that every rank raises it at the same point: then one of them reports it
-    and all end in good order. Without it the job is ended by force.
+    `on_all_ranks`: every rank raises the error at the same point. One rank then reports it and all
+    ranks exit normally; otherwise the job is aborted.
     """
 
     exit_code = 2
@@ -64,15 +64,15 @@ class ConfigError(EdgeddlError):
 
 
 class DataError(EdgeddlError):
-    """A data set is absent, truncated or mislabelled, or its download failed."""
+    """A data set is missing, truncated or mislabelled, or its download failed."""
 
 
 class KernelError(EdgeddlError, ValueError):
-    """Arguments a kernel cannot take: shapes, kinds of numbers, labels."""
+    """Invalid arguments of a kernel: shapes, dtypes or labels."""
 
 
 class NativeKernelsUnavailable(EdgeddlError):
-    """There is no library of native kernels that this machine can use."""
+    """There is no native library that this machine can use."""
 
 
 class CommunicationError(EdgeddlError):
@@ -86,7 +86,7 @@ class RankDisagreement(CommunicationError):
 
 
 class CollectiveTimeout(CommunicationError):
-    """Ranks did not arrive at a collective operation in time."""
+    """Ranks did not join a collective operation in time."""
 
     def __init__(self, message: str, *, ranks: tuple[int, ...], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -94,20 +94,20 @@ class CollectiveTimeout(CommunicationError):
 
 
 class MemoryShortage(EdgeddlError):
-    """A batch does not fit into the memory of a rank; all ranks find it out together."""
+    """A batch does not fit into the memory of a rank; raised on all ranks."""
 
     on_all_ranks = True
 
 
 class CheckpointError(EdgeddlError):
-    """A checkpoint is absent, damaged or of another model."""
+    """A checkpoint is missing, damaged or of a different model."""
 
 
 class DivergenceError(EdgeddlError):
-    """The run has diverged (training/divergence.py); all ranks find it out together."""
+    """The run has diverged (training/divergence.py); raised on all ranks."""
 
     on_all_ranks = True
 
 
 class LinpackError(EdgeddlError):
-    """The LINPACK stage could not be run, or has not been passed where it is required."""
+    """LINPACK could not be run, or a host has not passed it although it is required."""

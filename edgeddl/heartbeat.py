@@ -1,8 +1,8 @@
-"""Tells scripts/prterun, which started this job, that the rank is alive and in which phase it is.
+"""Sends heartbeats with the phase of a rank to scripts/prterun, which started the job.
 
-The watchdog (comm/watchdog.py) needs MPI, so it cannot see a rank that stops before MPI_Init or in
-MPI_Finalize. A heartbeat is a line on stderr, which Open MPI carries from every host to
-scripts/prterun. That script removes the line and ends a job that waits too long.
+The watchdog (comm/watchdog.py) needs MPI, so it cannot detect a rank that hangs before MPI_Init or
+in MPI_Finalize. A heartbeat is a line on stderr, which Open MPI forwards from every host to
+scripts/prterun. The script removes the line and ends a job that stalls.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from contextlib import suppress
 
 from edgeddl.machine import launched_rank, launched_size
 
-# Set by scripts/prterun. Open MPI passes on variables of this prefix to ranks on other hosts.
+# Set by scripts/prterun. Open MPI passes variables with this prefix to ranks on other hosts.
 VARIABLE = "OMPI_EDGEDDL_HEARTBEAT"
 INTERVAL_SECONDS = 2.0
 
 STARTING, RUNNING, COMPLETE, FAILED, ENDED = "starting", "running", "complete", "failed", "ended"
+DIED = "died"  # sent by the rank's sentinel (edgeddl/oom_sentinel.py)
 
 
 class Heartbeat:
-    """Beats from a thread, from the first `enter` on, if scripts/prterun started this rank."""
+    """Sends heartbeats from a thread after the first `enter`, if scripts/prterun runs this job."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -31,7 +32,7 @@ class Heartbeat:
         self._wanted = VARIABLE in os.environ and launched_rank() is not None
 
     def enter(self, phase: str) -> None:
-        """From here on the rank is in this phase."""
+        """Set the phase of the rank."""
         is_first, self._phase = not self._phase, phase
         if not self._wanted:
             return
@@ -46,8 +47,13 @@ class Heartbeat:
             time.sleep(INTERVAL_SECONDS)
             self._beat()
 
+    def line(self, phase: str) -> str:
+        """A heartbeat; empty if nothing reads it."""
+        if not self._wanted:
+            return ""
+        words = (launched_rank(), launched_size(), socket.gethostname(), phase)
+        return f"\x1eedgeddl {' '.join(map(str, words))} {self._timeout_seconds:g}\n"
+
     def _beat(self) -> None:
-        words = (launched_rank(), launched_size(), socket.gethostname(), self._phase)
-        line = f"\x1eedgeddl {' '.join(map(str, words))} {self._timeout_seconds:g}\n"
-        with suppress(OSError):  # nobody reads any more
-            os.write(2, line.encode())
+        with suppress(OSError):  # stderr is closed
+            os.write(2, self.line(self._phase).encode())

@@ -1,7 +1,7 @@
-"""A file that grows by whole lines, read by others while it grows.
+"""A file that grows by whole lines and can be read while it grows.
 
-What is written here is of use, but no work depends on it: a disk that is full, or taken away, is
-said once and costs lines, nothing else.
+Such files are logs: no work depends on them. If the disk is full or was removed, one warning is
+shown and lines are lost, but the run continues.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from pathlib import Path
 
 
 class LineFile:
-    """Appends lines, each by one call to the system, so that a reader finds it whole or not yet."""
+    """Appends each line with one system call, so that readers see only whole lines."""
 
-    def __init__(self, path: Path, complain: Callable[[OSError], None]) -> None:
+    def __init__(self, path: Path, on_error: Callable[[OSError], None]) -> None:
         self.path = path
-        self._complain: Callable[[OSError], None] | None = complain
+        self._on_error: Callable[[OSError], None] | None = on_error
         self._descriptor: int | None = None
-        self._torn = False  # the last line in the file has no end: its writer was killed
+        self._torn = False  # the last line is incomplete, e.g. because its writer was killed
 
     def append(self, line: str) -> None:
         try:
             self._append(line)
         except OSError as error:
-            complain, self._complain = self._complain, None
-            if complain is not None:
-                complain(error)
+            on_error, self._on_error = self._on_error, None  # report only the first error
+            if on_error is not None:
+                on_error(error)
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -39,7 +39,7 @@ class LineFile:
         assert self._descriptor is not None
         data = (("\n" if self._torn else "") + line + "\n").encode(errors="replace")
         self._torn = os.write(self._descriptor, data) < len(data)
-        if self._torn:  # what is left does not fit: the system says why
+        if self._torn:  # the rest did not fit: this write raises the reason
             os.write(self._descriptor, b"\n")
 
     def _open(self) -> None:

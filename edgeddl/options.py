@@ -1,4 +1,4 @@
-"""Reads the options of a training run from the command line and from a TOML file."""
+"""Parses the options of a training run from the command line and from a TOML file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError, shown
 
-# A file with all options has about 2 KB. tomllib's time grows with the square of a dotted key's
-# length: 3 s for 16 KB in one line.
+# A file with all options has about 2 KB. The time of tomllib grows with the square of the length of
+# a dotted key: 3 s for a line of 16 KB.
 LARGEST_FILE_BYTES = 2**16
 LONGEST_LINE_BYTES = 1000
 # Metavariables of options without a default whose values are text.
@@ -22,12 +22,12 @@ TEXTS = ("DIR", "PATH", "FILE.json", "ADDRESS")
 
 
 def parse_train_options(arguments: Sequence[str]) -> TrainConfig:
-    """Options from the command line over those of `--config FILE.toml` over the defaults."""
+    """The command line overrides `--config FILE.toml`, which overrides the defaults."""
     return TrainConfig(**read_given_options(arguments))
 
 
 def read_given_options(arguments: Sequence[str]) -> dict[str, Any]:
-    """The options that the command line or its `--config FILE.toml` names, without defaults."""
+    """The options given on the command line or in its `--config FILE.toml`, without defaults."""
     given = vars(build_parser().parse_args(arguments))
     config_file = given.pop("config", None)
     from_file = read_config_file(config_file) if config_file else {}
@@ -38,17 +38,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="edgeddl train",
         usage="[mpirun -np N] edgeddl train [options]",
-        description="Train a CNN, data-parallel over MPI ranks. Without mpirun: one rank.",
+        description="Train a convolutional network, data-parallel over MPI ranks.\n"
+        "Without mpirun, train on one rank.",
         epilog="examples:\n"
         "  edgeddl train --dataset shapes --model resnet9 --epochs 3\n"
         "  mpirun -np 4 edgeddl train --config cifar.toml --resume auto\n"
-        "python -m edgeddl.train does the same.\n",
+        "You can also run it as python -m edgeddl.train.\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE.toml", help="read options from this file first"
+        "--config",
+        type=Path,
+        metavar="FILE.toml",
+        help="read options from this file; options on the command line override it",
     )
     groups = {name: parser.add_argument_group(name) for name in _group_names()}
     for option in fields(TrainConfig):
@@ -62,14 +66,16 @@ def read_config_file(path: Path) -> dict[str, Any]:
         content = tomllib.loads(_read_limited(path).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"--config {path}: {error.strerror}") from None
-    except ValueError as error:  # also of a text that is not UTF-8, or an integer of 5,000 digits
-        raise ConfigError(f"--config {path}: not TOML: {error}") from None
+    except (
+        ValueError
+    ) as error:  # also raised for text that is not UTF-8 and for an integer of 5,000 digits
+        raise ConfigError(f"--config {path} is not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"--config {path}: values are nested too deeply") from None
     checked = [_checked_item(f"--config {path}", key, value) for key, value in content.items()]
     options = dict(checked)
     if len(options) < len(checked):
-        raise ConfigError(f"--config {path}: an option is given twice, with - and with _")
+        raise ConfigError(f"--config {path} sets an option twice, spelt with - and with _")
     return options
 
 
@@ -82,19 +88,19 @@ def _read_limited(path: Path) -> bytes:
         if len(line) > LONGEST_LINE_BYTES:
             raise ConfigError(
                 f"--config {path}: line {number} is longer than {LONGEST_LINE_BYTES:,} bytes",
-                hint="write each option as `key = value` on a line of its own",
+                hint="write each option on its own line as `key = value`",
             )
     return content
 
 
 def options_from_json(origin: str, content: Any) -> dict[str, Any]:
-    """The options that `TrainConfig.to_json` wrote, checked as on the command line.
+    """The options written by `TrainConfig.to_json`, checked as on the command line.
 
-    Options that this version does not know are left out; those that it has added since keep their
+    Options that this version does not know are ignored; options that the file lacks keep their
     defaults.
     """
     if not isinstance(content, dict):
-        raise ConfigError(f"{origin} does not hold the options of a run")
+        raise ConfigError(f"{origin} does not contain the options of a run")
     known = {option.name for option in fields(TrainConfig)}
     return dict(
         _checked_item(origin, name, _as_given(name, value))
@@ -104,7 +110,7 @@ def options_from_json(origin: str, content: Any) -> dict[str, Any]:
 
 
 def _as_given(name: str, value: Any) -> Any:
-    """A JSON value as a configuration file would have it."""
+    """Convert a JSON value to the form used in a configuration file."""
     is_speeds = name == "balance" and isinstance(value, list)
     return ",".join(map(str, value)) if is_speeds else value
 
@@ -114,7 +120,7 @@ def _checked_item(origin: str, key: str, value: Any) -> tuple[str, Any]:
     option = known.get(key.replace("_", "-"))
     if option is None:
         hint = suggestion(key.replace("_", "-"), known)
-        hint = hint or "keys are the long options without dashes in front"
+        hint = hint or "keys are option names without the leading dashes"
         raise ConfigError(f"{origin}: unknown key {key!r}", hint=hint)
     argument = option.metadata["argument"]
     try:
@@ -130,7 +136,7 @@ def _checked_item(origin: str, key: str, value: Any) -> tuple[str, Any]:
 
 
 def _check_kind(default: Any, argument: Mapping[str, Any], value: Any) -> None:
-    """TOML has types, where a command line has only text."""
+    """Check the type of a TOML value; on the command line everything is text."""
     expected, kinds = _expected_kind(default, argument)
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         remedy = ", without quotes" if isinstance(value, str) else ""
@@ -138,19 +144,21 @@ def _check_kind(default: Any, argument: Mapping[str, Any], value: Any) -> None:
 
 
 def _expected_kind(default: Any, argument: Mapping[str, Any]) -> tuple[str, Any]:
-    """What TOML should hold for an option: in words, and as Python types."""
+    """The TOML type that an option expects: as text, and as Python types."""
     if isinstance(default, bool):
         return "true or false", bool
     if isinstance(default, str) or argument.get("metavar") in TEXTS:
-        return "a text in quotes", str
+        return "a string in quotes", str
     if isinstance(default, tuple):
         return f"numbers in brackets, such as {list(default)}", list
     return "a number", (int, float)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a wrong one is probably meant to be, as a question."""
-    by_word = {option.lstrip("-"): option for option in known}  # dashes make all options alike
+    """ "did you mean ...?" with the known name closest to a wrong one."""
+    by_word = {
+        option.lstrip("-"): option for option in known
+    }  # leading dashes would make all options similar
     close = difflib.get_close_matches(name.lstrip("-"), by_word, n=1)
     return f"did you mean {by_word[close[0]]}?" if close else None
 
@@ -173,7 +181,7 @@ def _add_argument(group: Any, option: Any) -> None:
 
 
 def _readable_errors(parse: Any) -> Any:
-    """argparse shows the text of an ArgumentTypeError, but not that of a ValueError."""
+    """Wrap a parser: argparse shows the text of an ArgumentTypeError, but not of a ValueError."""
 
     def parse_argument(text: str) -> Any:
         try:
@@ -189,32 +197,31 @@ def _flag(name: str) -> str:
 
 
 class SuggestingParser(argparse.ArgumentParser):
-    """Refuses an unknown option with the one that is spelt like it."""
+    """Rejects unknown options and suggests the closest known one."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self._refuse(unknown)
+            self._reject(unknown)
         return found, unknown
 
-    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """The words from the first unknown option on; a value after it is unknown only with it."""
+    def _reject(self, unknown: Sequence[str]) -> NoReturn:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         hints = (suggestion(flag, self._option_string_actions) for flag in flags)
         hint = next(filter(None, hints), None)
-        self.complain(f"unrecognized arguments: {' '.join(unknown)}", hint)
+        self.fail(f"unrecognized arguments: {' '.join(unknown)}", hint)
 
-    def complain(self, message: str, hint: str | None) -> NoReturn:
+    def fail(self, message: str, hint: str | None) -> NoReturn:
         self.error(f"{message}\n  hint: {hint}" if hint else message)
 
 
 class _Parser(SuggestingParser):
-    """Raises ConfigError, because N ranks with one wrong option should complain once."""
+    """Raises ConfigError, so that only one of N ranks reports a wrong option."""
 
     def error(self, message: str) -> NoReturn:
-        self.complain(message, None)
+        self.fail(message, None)
 
-    def complain(self, message: str, hint: str | None) -> NoReturn:
-        raise ConfigError(message, hint=hint or "Try 'edgeddl train --help'")
+    def fail(self, message: str, hint: str | None) -> NoReturn:
+        raise ConfigError(message, hint=hint or "see edgeddl train --help")

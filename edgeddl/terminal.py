@@ -1,4 +1,4 @@
-"""Finds the terminal a person looks at, also through mpirun, and draws progress bars on it."""
+"""Progress bars on the user's terminal, also under mpirun."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Terminal:
 
     @property
     def columns(self) -> int:
-        """As it is now: a person may have resized the window."""
+        """The current width; the user may resize the window."""
         try:
             return os.get_terminal_size(self.stream.fileno()).columns or DEFAULT_COLUMNS
         except (OSError, ValueError):
@@ -32,34 +32,34 @@ class Terminal:
 
 
 class ProgressBar(tqdm):
-    """A bar over the whole width of the terminal; nothing where there is none, such as in a log.
+    """A bar as wide as the terminal; disabled without a terminal, for example in a log.
 
-    With `always`, the bar is drawn on stderr even where that is not a terminal.
+    With `always`, the bar is drawn on stderr even if that is not a terminal.
     """
 
     def __init__(self, *arguments: Any, always: bool = False, **options: Any) -> None:
         self._terminal = find_terminal()
-        stream = log.ForgivingStream(self._terminal.stream if self._terminal else sys.stderr)
+        stream = log.TolerantStream(self._terminal.stream if self._terminal else sys.stderr)
         absent = self._terminal is None and not always
         options["disable"] = options.get("disable", False) or absent
         if not options["disable"]:
-            log.write_to(stream)  # a log line must go where the bar is, to move it out of the way
+            log.redirect(stream)  # tqdm moves the bar only for lines on the same stream
         options["file"] = stream
         super().__init__(*arguments, **options)
 
     @property
     def format_dict(self) -> Any:
-        """What a bar is drawn from; its width is looked up each time."""
+        """The values that the bar shows, with the current width of the terminal."""
         return {**super().format_dict, "ncols": self._terminal and self._terminal.columns}
 
 
 def find_terminal() -> Terminal | None:
-    """The terminal that shows what this process writes to stderr; None for a file or a pipe.
+    """The terminal that shows the stderr of this process; None if it is a file or a pipe.
 
-    mpirun gives its ranks pipes, and copies whole lines from them to its own stderr: a bar that
-    moves within a line would not be seen. Rank 0 runs on the same machine as a child of mpirun, so
-    it can see whether mpirun's stderr is a terminal, and write to it. Between the two may be one
-    more process, which listens to mpirun's stderr (scripts/prterun).
+    mpirun connects its ranks by pipes and copies whole lines to its own stderr, so a bar that is
+    redrawn within a line would not appear. Rank 0 is a child of mpirun on the same machine. It can
+    therefore check whether mpirun's stderr is a terminal, and write to it. scripts/prterun, which
+    reads mpirun's stderr, may be another process between the two.
     """
     if sys.stderr.isatty():
         return Terminal(sys.stderr)
@@ -73,7 +73,7 @@ def _parent_of(process: int) -> int:
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
-        return 0  # nobody's number
+        return 0  # not a valid process id
 
 
 def _terminal_of(process: int) -> Terminal | None:

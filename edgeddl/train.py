@@ -1,4 +1,4 @@
-"""python -m edgeddl.train: options in, a trained model out, on one rank or on many."""
+"""edgeddl train, or python -m edgeddl.train: train a model on one rank or on many."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from edgeddl import log, machine, oom_sentinel
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
-from edgeddl.heartbeat import COMPLETE, ENDED, FAILED, RUNNING, STARTING, Heartbeat
+from edgeddl.heartbeat import COMPLETE, DIED, ENDED, FAILED, RUNNING, STARTING, Heartbeat
 from edgeddl.options import build_parser, read_given_options
 from edgeddl.training.stop import StopRequest
 
 if TYPE_CHECKING:
     from edgeddl.comm.communicator import Communicator
 
-# mpirun ends the ranks within a second of the first one's failure.
-SILENCE_SECONDS = 5.0
+# mpirun ends all ranks within a second after the first failure.
+REPORT_DELAY_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,12 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = read_given_options(arguments)
         config = TrainConfig(**given)
     except EdgeddlError as error:
-        return _refuse(error)
+        return _report(error)
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
     heartbeat = Heartbeat(config.stall_timeout_seconds)
     heartbeat.enter(STARTING)
-    oom_sentinel.watch(_describe_oom_kill(config))
+    oom_sentinel.watch(_describe_oom_kill(config), heartbeat.line(DIED))
     try:
         return _run(config, given, threads, heartbeat)
     finally:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: Heartbeat) -> int:
-    # NumPy reads the number of threads when it is imported: nothing above may import it.
+    # BLAS reads its number of threads when NumPy is imported, so nothing above may import it.
     from edgeddl.comm.connect import connect, disconnect
 
     try:
@@ -55,7 +55,7 @@ def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: H
         log.logger.error("%s", error)
         return error.exit_code
     heartbeat.enter(RUNNING)
-    log.speak_as(communicator.rank, communicator.size, communicator.host)
+    log.set_rank(communicator.rank, communicator.size, communicator.host)
     from edgeddl.comm.agreement import run_as_rank
 
     code = run_as_rank(communicator, lambda: _train(config, given, threads, communicator))
@@ -65,15 +65,15 @@ def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: H
     return code
 
 
-def _refuse(error: EdgeddlError) -> int:
-    """Report wrong options without a word to other ranks, which may not be there yet.
+def _report(error: EdgeddlError) -> int:
+    """Report wrong options without MPI, because other ranks may not have started yet.
 
-    The ranks have the same options as a rule, so rank 0 speaks. mpirun then ends the others before
-    they repeat it. They do so if only their own options are wrong.
+    Usually all ranks have the same options. Rank 0 then reports the error, and mpirun ends the
+    other ranks before their delay is over. If only their own options are wrong, they report it.
     """
     if rank := machine.launched_rank():
-        log.speak_as(rank, machine.launched_size(), socket.gethostname())
-        time.sleep(SILENCE_SECONDS)
+        log.set_rank(rank, machine.launched_size(), socket.gethostname())
+        time.sleep(REPORT_DELAY_SECONDS)
     log.logger.error("%s", error)
     return error.exit_code
 
@@ -82,9 +82,8 @@ def _describe_oom_kill(config: TrainConfig) -> str:
     rank = machine.launched_rank() or 0
     return (
         f"error: rank {rank} on {platform.node()} was killed: the kernel ran out of memory"
-        f" (OOM killer)\n  hint: use a smaller --batch-size than {config.batch_size} with a larger"
-        f" --accumulation than {config.accumulation}, or fewer ranks per host;"
-        " then continue with --resume auto"
+        " (OOM killer)\n  hint: continue with --resume auto and half the --batch-size, twice the"
+        " --accumulation and, with --lr-scaling linear, half the --lr; or use fewer ranks per host"
     )
 
 

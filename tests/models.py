@@ -128,7 +128,7 @@ class FullyFrozenNet(TinyNet):
 
 
 def _trains(x: Any) -> bool:
-    """Whether this pass belongs to a training step. Passes before the first one are of blank images."""
+    """Whether this pass belongs to a training step; start-up measures with blank images."""
     return bool(chainer.config.train and chainer.config.enable_backprop and np.any(x))
 
 

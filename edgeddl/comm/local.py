@@ -282,7 +282,7 @@ def run_ranks(size: int, work: Callable[[Communicator], Result]) -> list[Result]
     failures: list[BaseException] = []
 
     def run(rank: int) -> None:
-        log.speak_as(rank, size, f"thread-{rank}")
+        log.set_rank(rank, size, f"thread-{rank}")
         try:
             results[rank] = work(ThreadCommunicator(group, rank))
         except BaseException as error:

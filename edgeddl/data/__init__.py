@@ -1,4 +1,4 @@
-"""Data sets, and the batches a rank trains on."""
+"""Data sets, sharding, augmentation and the prefetching loader."""
 
 from __future__ import annotations
 

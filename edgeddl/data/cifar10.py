@@ -1,7 +1,7 @@
-"""CIFAR-10 from the official archives, binary or Python version, packed or unpacked.
+"""Reads CIFAR-10 from the official archives: binary or Python version, packed or unpacked.
 
-Source: https://www.cs.toronto.edu/~kriz/cifar.html. Both versions hold six files of 10,000 images;
-an image is a label and 3072 bytes, the red, green and blue planes one after another.
+Source: https://www.cs.toronto.edu/~kriz/cifar.html. Both versions have six files of 10,000 images.
+An image is a label and 3072 bytes: the red, green and blue planes one after another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeddl.data.fetch import CIFAR10_BINARY, matches
-from edgeddl.data.images import CHANNELS, IMAGE_SIZE, Images, ImageSet, UInt8s
+from edgeddl.data.images import Images, ImageSet, UInt8s
 from edgeddl.data.pickle_reader import read_pickled_dict
 from edgeddl.errors import DataError, shown
 
@@ -36,16 +36,16 @@ CLASSES = (
     "ship",
     "truck",
 )
-# Of the 50,000 training images, as fractions of 255.
+# Per channel over the 50,000 training images, as fractions of 255.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
-# In the order of preference: what needs no unpacking first.
+# In order of preference: unpacked files first.
 FOLDER_NAMES = ("cifar-10-batches-bin", "cifar-10-batches-py")
 ARCHIVE_NAMES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 
-# Of the Python version's files, as torchvision publishes them (torchvision/datasets/cifar.py). For
-# the files of the binary version there is nothing but the sum of the whole archive.
+# Checksums of the Python version, from torchvision (torchvision/datasets/cifar.py). For the binary
+# version only the checksum of the whole archive is published.
 PUBLISHED_MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -55,27 +55,28 @@ PUBLISHED_MD5 = {
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 
-_PIXEL_BYTES = CHANNELS * IMAGE_SIZE * IMAGE_SIZE
+_SIZE, _CHANNELS = 32, 3
+_PIXEL_BYTES = _CHANNELS * _SIZE * _SIZE
 _RECORD_BYTES = 1 + _PIXEL_BYTES
-# A pickle in text form needs up to six characters for a byte, and there are file names besides.
+# A pickle in text form needs up to six characters per byte, and it also contains file names.
 _LONGEST_PICKLED_RECORD = 16 * _RECORD_BYTES
 _HINT_DAMAGED = (
-    "if this is a download of CIFAR-10, get it again: python -m edgeddl data fetch cifar10"
+    "if you downloaded CIFAR-10, download it again: python -m edgeddl data fetch cifar10"
 )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the files hold; other numbers than the official ones are for tests."""
+    """Sizes of the files; tests use smaller ones than the official ones."""
 
     images_per_file: int = 10_000
     train_files: int = 5
-    balanced: bool = True  # as many images of one class as of another, in training and in test
+    balanced: bool = True  # every class has the same number of images, in training and in test
     md5: Mapping[str, str] = field(default_factory=lambda: PUBLISHED_MD5)
 
     @property
     def batches(self) -> tuple[str, ...]:
-        """Names of the files, in the binary version followed by .bin; the last is for testing."""
+        """Names of the files, without the .bin of the binary version; the last is the test set."""
         train = (f"data_batch_{number}" for number in range(1, self.train_files + 1))
         return (*train, "test_batch")
 
@@ -102,35 +103,35 @@ class _File:
 
 
 def load_cifar10(search_folders: Sequence[Path], layout: Layout = OFFICIAL) -> Images:
-    """The images of the first place that has CIFAR-10.
+    """Load CIFAR-10 from the first of these paths that has it.
 
-    A place is a folder that holds an official archive or an unpacked one, or is itself one of them.
+    A path is an official archive, an unpacked archive, or a folder that contains one of them.
     """
     path = _find(search_folders, layout)
     train, test = _allocate(layout.train_count), _allocate(layout.test_count)
-    with _naming_damage(path):
+    with _reporting_errors(path):
         verified = _read_batches(path, layout, train, test) or matches(path, CIFAR10_BINARY)
     return Images(train, test, verified)
 
 
 def _allocate(count: int) -> ImageSet:
-    images = np.empty((count, IMAGE_SIZE, IMAGE_SIZE, CHANNELS), dtype=np.uint8)
+    images = np.empty((count, _SIZE, _SIZE, _CHANNELS), dtype=np.uint8)
     return ImageSet(images, np.empty(count, dtype=np.int32))
 
 
 def _find(search_folders: Sequence[Path], layout: Layout) -> Path:
     folders = [folder.expanduser() for folder in search_folders]
     for folder in folders:
-        with _naming_damage(folder):
+        with _reporting_errors(folder):
             for candidate in (folder, *(folder / name for name in (*FOLDER_NAMES, *ARCHIVE_NAMES))):
                 if candidate.is_file() or _list_batches(candidate, layout):
                     return candidate
     places = ", ".join(f"{folder}{'' if folder.exists() else ' (absent)'}" for folder in folders)
     raise DataError(
-        f"CIFAR-10 was not found in {places}; "
-        f"looked for {', '.join((*FOLDER_NAMES, *ARCHIVE_NAMES))}",
-        hint=f"get it with: python -m edgeddl data fetch cifar10 --data-dir {folders[0]}\n"
-        "        or train without it: --dataset shapes",
+        f"CIFAR-10 was not found in {places};"
+        f" looked for {', '.join((*FOLDER_NAMES, *ARCHIVE_NAMES))}",
+        hint=f"download it: python -m edgeddl data fetch cifar10 --data-dir {folders[0]}\n"
+        "        or train on generated images: --dataset shapes",
     )
 
 
@@ -141,7 +142,7 @@ def _list_batches(folder: Path, layout: Layout) -> list[Path]:
 
 
 def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -> bool:
-    """Fill both parts; returns whether every file has matched its published checksum."""
+    """Fill both sets; returns whether every file matches its published checksum."""
     missing = dict.fromkeys(layout.batches)
     verified, suffix = True, ""
     for file in _files_in_archive(path) if path.is_file() else _files_in_folder(path, layout):
@@ -165,12 +166,12 @@ def _read_batches(path: Path, layout: Layout, train: ImageSet, test: ImageSet) -
 
 
 def _start(batch: str, layout: Layout) -> int:
-    """Where the images of a training batch begin."""
+    """Index of the first image of a training file."""
     return layout.batches.index(batch) * layout.images_per_file
 
 
 def _planes_to_pixels(planes: UInt8s) -> UInt8s:
-    return planes.reshape(-1, CHANNELS, IMAGE_SIZE, IMAGE_SIZE).transpose(0, 2, 3, 1)
+    return planes.reshape(-1, _CHANNELS, _SIZE, _SIZE).transpose(0, 2, 3, 1)
 
 
 def _files_in_folder(folder: Path, layout: Layout) -> Iterator[_File]:
@@ -179,15 +180,15 @@ def _files_in_folder(folder: Path, layout: Layout) -> Iterator[_File]:
 
 
 def _files_in_archive(path: Path) -> Iterator[_File]:
-    """The files of a tar.gz in its own order: going back would mean to unpack anew."""
+    """The files of a tar.gz in their order: seeking back would decompress it again."""
     with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
         for member in archive:
-            # A link may lead nowhere, or to itself; the official archives have none.
+            # Skip links, which may be dangling or circular; the official archives have none.
             contents = archive.extractfile(member) if member.isreg() else None
             if contents is not None:
                 where = f"{member.name} in {path}"
                 yield _File(PurePosixPath(member.name).name, where, member.size, contents.read)
-        while stream.read(2**20):  # gzip compares its checksum at the very end
+        while stream.read(2**20):  # gzip verifies its checksum at the end of the stream
             pass
 
 
@@ -229,9 +230,9 @@ def _check_md5(file: _File, payload: bytes, layout: Layout) -> None:
     found = hashlib.md5(payload, usedforsecurity=False).hexdigest()
     if expected not in (None, found):
         raise DataError(
-            f"{file.where} is damaged or altered: expected the published MD5 {expected},"
+            f"{file.where} is damaged or modified: expected the published MD5 {expected},"
             f" found {found}",
-            hint="remove it, then get CIFAR-10 again: python -m edgeddl data fetch cifar10",
+            hint="delete it, then download CIFAR-10 again: python -m edgeddl data fetch cifar10",
         )
 
 
@@ -258,7 +259,7 @@ def _check_labels(file: _File, labels: npt.NDArray[Any]) -> None:
 
 
 def _check_balance(path: Path, *parts: ImageSet) -> None:
-    """Files of the right size that hold something else, or the same twice, show here."""
+    """Detect files of the right size with wrong or duplicate contents."""
     for part in parts:
         counts = np.bincount(part.labels, minlength=len(CLASSES))
         expected = len(part) // len(CLASSES)
@@ -272,11 +273,11 @@ def _check_balance(path: Path, *parts: ImageSet) -> None:
 
 
 @contextmanager
-def _naming_damage(path: Path) -> Iterator[None]:
-    """What reading can fail with, as an error that names the file."""
+def _reporting_errors(path: Path) -> Iterator[None]:
+    """Turn errors of reading into a DataError with the path."""
     try:
         yield
     except PermissionError as error:
-        raise DataError(f"{path}: you may not read {error.filename}") from error
+        raise DataError(f"{path}: no permission to read {error.filename}") from error
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise DataError(f"{path} cannot be read: {error}", hint=_HINT_DAMAGED) from error

@@ -1,4 +1,4 @@
-"""A data set in memory, and the way from its name to it."""
+"""Data sets in memory, loaded by name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from edgeddl.data import cifar10, shapes
-from edgeddl.data.images import Float32s, Images, ImageSet
+from edgeddl.data.images import Float32s, Images, ImageSet, ImageShape
 from edgeddl.data.locations import default_data_dir
 from edgeddl.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images to train on and to test with.
+    """Training and test images.
 
-    mean, std: of each channel of the training images, as fractions of 255; those of the whole set
-        also where limits leave a part of it, so that a limited run normalises in the same way.
-    fingerprint: of the contents in use; ranks compare it.
-    verified: whether the files match published checksums, or the images are generated.
+    mean, std: per channel over the training images, as fractions of 255. They are those of the
+        whole data set even if limits select a part, so that limited runs normalise the same way.
+    fingerprint: hash of the images and labels in use; ranks compare it.
+    verified: whether the files match published checksums or the images are generated.
     """
 
     name: str
@@ -34,10 +34,15 @@ class Dataset:
     fingerprint: str
     verified: bool
 
+    @property
+    def image_shape(self) -> ImageShape:
+        """Channels, height and width of an image."""
+        return self.train.image_shape
+
 
 @dataclass(frozen=True)
 class _Source:
-    """How a data set is had: `load(data_dir, train_count, test_count)`."""
+    """A data set by name: `load(data_dir, train_count, test_count)` returns its images."""
 
     classes: tuple[str, ...]
     mean: tuple[float, float, float]
@@ -87,7 +92,7 @@ def load_dataset(
     limit_train: int | None = None,
     limit_test: int | None = None,
 ) -> Dataset:
-    """The data set of this name; limits take the first images only."""
+    """Load a data set; limits select the first images only."""
     source = _find_source(name)
     train_count = _apply_limit(name, "--limit-train", limit_train, source.train_count)
     test_count = _apply_limit(name, "--limit-test", limit_test, source.test_count)
@@ -107,7 +112,7 @@ def load_dataset(
 def _find_source(name: str) -> _Source:
     if name not in _SOURCES:
         known = ", ".join(DATASET_NAMES)
-        raise DataError(f"unknown data set {name!r}", hint=f"there are: {known}")
+        raise DataError(f"unknown data set {name!r}", hint=f"choose one of: {known}")
     return _SOURCES[name]
 
 
@@ -115,12 +120,12 @@ def _apply_limit(name: str, what: str, limit: int | None, available: int) -> int
     if limit is None:
         return available
     if not 1 <= limit <= available:
-        raise DataError(f"{what} is {limit:,}; {name} has 1 to {available:,} images")
+        raise DataError(f"{what} must be from 1 to {available:,} for {name}, not {limit:,}")
     return limit
 
 
 def compute_fingerprint(*parts: ImageSet) -> str:
-    """64 bits that differ, for all practical purposes, when any image or label does."""
+    """The first 64 bits of the SHA-256 of all images and labels."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{len(part)}:".encode())

@@ -1,4 +1,4 @@
-"""One file over HTTP: what is missing of it is appended to what is there."""
+"""Downloads a file over HTTP and resumes partial downloads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from edgeddl.errors import DataError
 from edgeddl.log import logger
 from edgeddl.terminal import ProgressBar
 
-TIMEOUT_SECONDS = 30.0  # without a byte from the server
+TIMEOUT_SECONDS = 30.0  # without data from the server
 _CHUNK_BYTES = 2**18
-_HINT_RESUME = "run the same command again: it goes on where it stopped"
+_HINT_RESUME = "run the same command again to resume the download"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download, and how to know that it is the right one."""
+    """A file to download, with its expected size and checksum."""
 
     name: str
     url: str
@@ -36,7 +36,7 @@ class Archive:
 
 
 class Download:
-    """Appends to a file what is missing of an archive."""
+    """Downloads the missing part of an archive and appends it to a file."""
 
     def __init__(self, archive: Archive, file: BinaryIO, *, timeout_seconds: float) -> None:
         self._archive = archive
@@ -44,7 +44,7 @@ class Download:
         self._timeout_seconds = timeout_seconds
 
     def run(self, *, progress: bool) -> None:
-        """Raises an error, and leaves what has come, unless all of it comes."""
+        """Download the rest; on an error, keep the part that was received."""
         if self._size() == self._archive.size:
             return
         self._check_space()
@@ -61,12 +61,12 @@ class Download:
         free = shutil.disk_usage(Path(self._file.name).parent).free
         if free < needed:
             raise DataError(
-                f"{self._file.name} needs {needed:,} bytes more, the disk has {free:,} left",
-                hint="free some space or choose another folder with --data-dir",
+                f"{self._file.name} needs {needed:,} more bytes, but only {free:,} are free",
+                hint="free some space, or choose another folder with --data-dir",
             )
 
     def _connect(self) -> http.client.HTTPResponse:
-        """An answer that starts with the first byte that is missing; else all of it, from 0 on."""
+        """A response that starts at the first missing byte, or else at byte 0."""
         have = self._size()
         response = self._request(have)
         if response is not None and _first_byte(response) == have:
@@ -76,16 +76,18 @@ class Download:
             return response
         response = self._request(0)
         if response is None or _first_byte(response) != 0:
-            raise DataError(f"{self._archive.url} cannot be had from its beginning")
+            raise DataError(
+                f"{self._archive.url}: the server does not send the file from its start"
+            )
         return response
 
     def _request(self, first_byte: int) -> http.client.HTTPResponse | None:
-        """The server's answer; None when it has nothing from that byte on."""
+        """The server's response; None if it has no data from that byte on."""
         headers = {"User-Agent": f"edgeddl/{edgeddl.__version__}"}
         if first_byte:
             headers["Range"] = f"bytes={first_byte}-"
         try:
-            with self._naming_server_errors():
+            with self._reporting_server_errors():
                 request = urllib.request.Request(self._archive.url, headers=headers)
                 response: http.client.HTTPResponse = urllib.request.urlopen(
                     request, timeout=self._timeout_seconds
@@ -96,7 +98,7 @@ class Download:
         return response
 
     def _check_announced_size(self, response: http.client.HTTPResponse) -> None:
-        """A page that says "not found" or "log in first" must not replace what has come already."""
+        """Reject an error or login page before it overwrites the part already received."""
         if response.length is None:
             return
         announced = (_first_byte(response) or 0) + response.length
@@ -104,7 +106,7 @@ class Download:
             response.close()
             raise DataError(
                 f"{self._archive.url} has {announced:,} bytes, expected {self._archive.size:,}",
-                hint="the server or a proxy on the way gives another file",
+                hint="the server or a proxy sends a different file; try another --url",
             )
 
     def _copy(self, response: http.client.HTTPResponse, *, progress: bool) -> None:
@@ -118,7 +120,7 @@ class Download:
             disable=not progress,
         ) as bar:
             while size <= self._archive.size:
-                with self._naming_server_errors():
+                with self._reporting_server_errors():
                     chunk = response.read1(_CHUNK_BYTES)
                 if not chunk:
                     return
@@ -130,7 +132,7 @@ class Download:
         found, expected = self._size(), self._archive.size
         if found > expected:
             self._file.truncate(0)
-            raise DataError(f"{self._archive.url} gave more than the expected {expected:,} bytes")
+            raise DataError(f"{self._archive.url} sent more than the expected {expected:,} bytes")
         if found < expected:
             raise DataError(
                 f"{self._archive.url}: the connection ended after {found:,} of {expected:,} bytes",
@@ -138,8 +140,8 @@ class Download:
             )
 
     @contextmanager
-    def _naming_server_errors(self) -> Iterator[None]:
-        """What a connection can fail with, as an error that names the address."""
+    def _reporting_server_errors(self) -> Iterator[None]:
+        """Turn errors of the connection into a DataError with the address."""
         try:
             yield
         except urllib.error.HTTPError as error:
@@ -148,22 +150,22 @@ class Download:
                 raise _RangeRefused from error
             raise DataError(
                 f"{self._archive.url}: HTTP {error.code} {error.reason}",
-                hint=f"try later; {_HINT_RESUME}",
+                hint=f"try again later: {_HINT_RESUME}",
             ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise DataError(
-                f"{self._archive.url} cannot be reached or read: {reason}",
+                f"cannot download {self._archive.url}: {reason}",
                 hint=f"check the network, then {_HINT_RESUME}",
             ) from error
 
 
 class _RangeRefused(Exception):
-    """The server has nothing from the asked-for byte on."""
+    """The server has no data from the requested byte on."""
 
 
 def _first_byte(response: http.client.HTTPResponse) -> int | None:
-    """Where in the file an answer starts; None where it does not say so in a known way."""
+    """The position in the file at which a response starts; None if it is not stated."""
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
     match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))

@@ -1,4 +1,4 @@
-"""Downloads CIFAR-10: resumed where it stopped, and checked before it gets its final name."""
+"""Downloads CIFAR-10, resumes partial downloads and verifies the checksum."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CIFAR10_BINARY = Archive(
 def fetch_cifar10(
     folder: Path | None = None, *, url: str = CIFAR10_BINARY.url, progress: bool = True
 ) -> Path:
-    """Download the binary version of CIFAR-10 to a folder, by default the cache; returns its path.
+    """Download the binary version of CIFAR-10 to a folder (default: the cache); returns its path.
 
-    Another `url` is a mirror: what comes from there must be the same file.
+    `url` may be a mirror; its file must have the same checksum.
     """
     target = default_data_dir() if folder is None else folder.expanduser()
     return fetch(replace(CIFAR10_BINARY, url=url), target, progress=progress)
@@ -44,17 +44,17 @@ def fetch(
     progress: bool = True,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Path:
-    """Download an archive unless the right file is there; returns its path."""
+    """Download an archive unless a valid copy exists; returns its path."""
     path = folder / archive.name
     part = folder / f"{archive.name}.part"
-    with _naming_file_errors(path):
+    with _reporting_file_errors(path):
         if path.is_file():
             if matches(path, archive):
-                logger.info("%s is already there, and right", path)
+                logger.info("%s already exists and is valid", path)
                 return path
-            logger.warning("%s is not the right file: it is downloaded anew", path)
+            logger.warning("%s does not match its checksum: downloading it again", path)
         folder.mkdir(parents=True, exist_ok=True)
-        with _open_alone(part) as file:
+        with _open_exclusively(part) as file:
             if file.seek(0, os.SEEK_END) > archive.size:
                 file.truncate(0)
             download = Download(archive, file, timeout_seconds=timeout_seconds)
@@ -63,12 +63,12 @@ def fetch(
             os.fsync(file.fileno())
             _verify(part, archive)
             os.replace(part, path)
-    logger.info("%s is there, and right", path)
+    logger.info("downloaded %s, checksum verified", path)
     return path
 
 
 def matches(path: Path, archive: Archive) -> bool:
-    """Whether this is the published file; reads it only if its size is right."""
+    """Whether this is the published file; reads it only if the size matches."""
     return path.stat().st_size == archive.size and _sha256(path) == archive.sha256
 
 
@@ -78,19 +78,19 @@ def _sha256(path: Path) -> str:
 
 
 def _verify(part: Path, archive: Archive) -> None:
-    """Remove a file that came whole but is not the right one: it cannot be resumed."""
+    """Delete a complete but wrong file, because it cannot be resumed."""
     found = _sha256(part)
     if found != archive.sha256:
         part.unlink()
         raise DataError(
-            f"{archive.url} gave a wrong file: expected SHA-256 {archive.sha256}, found {found}",
-            hint="it was removed; run the same command again, or with another network",
+            f"{archive.url} sent a wrong file: expected SHA-256 {archive.sha256}, found {found}",
+            hint="the file was deleted; run the same command again, or use another network",
         )
 
 
 @contextmanager
-def _open_alone(part: Path) -> Iterator[BinaryIO]:
-    """The unfinished download, for appending; refused while another process is at it."""
+def _open_exclusively(part: Path) -> Iterator[BinaryIO]:
+    """Open the partial download for appending, unless another process is downloading it."""
     with part.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,13 +102,13 @@ def _open_alone(part: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _naming_file_errors(path: Path) -> Iterator[None]:
-    """What a file system can fail with, as an error that names the file."""
+def _reporting_file_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the file system into a DataError with the path."""
     try:
         yield
     except OSError as error:
         raise DataError(
             f"{path} cannot be written: {error}",
-            hint="free some space or choose another folder with --data-dir, and run it again: "
-            "what has come is kept",
+            hint="free some space, or choose another folder with --data-dir, then run the same"
+            " command again; the part already downloaded is kept",
         ) from error

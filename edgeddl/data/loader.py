@@ -1,4 +1,4 @@
-"""Batches for training, prepared by a thread while the step before is computed."""
+"""Prepares training batches in a thread while the previous step is computed."""
 
 from __future__ import annotations
 
@@ -11,29 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeddl.data.augmentation import Augmentation, Augmenter
-from edgeddl.data.images import (
-    IMAGE_SIZE,
-    ROW,
-    Float32s,
-    ImageSet,
-    Int32s,
-    Normaliser,
-    channels_last,
-)
+from edgeddl.data.images import Float32s, ImageSet, ImageShape, Int32s, Normaliser, as_pixels
 from edgeddl.data.prefetch import Prefetcher
 from edgeddl.data.sharding import epoch_permutation, split_by_speed, split_evenly
 
-_ROOMS = 2  # one step in use, one being prepared
+_BUFFERS = 2  # one step in use, one being prepared
 
 
 @dataclass(frozen=True, eq=False)
 class StepBatch:
-    """What one rank computes in one step of training.
+    """The images of one rank in one training step.
 
-    images: how many images the step takes over all ranks, from position first_image of the epoch.
-    micro_batches: this rank's share, (x, t) with x float32 (n, 3, 32, 32), channels last in memory;
-        valid until the next StepBatch is asked for. None when there are fewer images than ranks.
-    ends_epoch: whether it is the last step of its epoch.
+    images: number of images of the step over all ranks, from position first_image of the epoch.
+    micro_batches: this rank's share as pairs (x, t). x is float32 of shape (n, channels, height,
+        width) with channels last in memory. Valid until the next StepBatch is requested. Empty if
+        the step has fewer images than ranks.
+    ends_epoch: whether this is the last step of the epoch.
     """
 
     epoch: int
@@ -44,30 +37,31 @@ class StepBatch:
 
     @property
     def own_images(self) -> int:
-        """How many images this rank takes."""
+        """Number of images of this rank."""
         return sum(len(t) for _, t in self.micro_batches)
 
 
 @dataclass(frozen=True, eq=False)
-class _Room:
+class _Buffer:
     """Memory for one rank's share of a step."""
 
     rows: Float32s
     labels: Int32s
 
     @classmethod
-    def allocate(cls, capacity: int) -> _Room:
-        rows = np.empty((capacity, IMAGE_SIZE, ROW), dtype=np.float32)
+    def allocate(cls, capacity: int, image_shape: ImageShape) -> _Buffer:
+        channels, height, width = image_shape
+        rows = np.empty((capacity, height, width * channels), dtype=np.float32)
         return cls(rows, np.empty(capacity, dtype=np.int32))
 
 
 class TrainLoader:
-    """Hands one rank its share of every step.
+    """Provides one rank's share of every step.
 
-    shares: images of a whole step by rank. Their sum is what a step takes, consecutive images of
-        the epoch's order; the last step of an epoch takes what is left, in the same proportions.
-    batch_size, accumulation: a rank's share is cut into micro-batches of nearly equal size: no more
-        of them than `accumulation`, nor than it takes to keep them within batch_size.
+    shares: images per rank in a full step. A step takes their sum, as consecutive images in the
+        order of the epoch. The last step of an epoch takes the rest, in the same proportions.
+    batch_size, accumulation: a rank's share is split into micro-batches of nearly equal size. Their
+        number is the smallest that keeps them within batch_size, but at most `accumulation`.
     """
 
     def __init__(
@@ -88,38 +82,40 @@ class TrainLoader:
         self._batch_size = batch_size
         self._accumulation = accumulation
         self._seed = seed
+        normaliser = Normaliser(mean, std, images.image_shape)
         self._augmenter = Augmenter(
-            augmentation, Normaliser(mean, std), seed=seed, capacity=min(batch_size, len(images))
+            augmentation, normaliser, seed=seed, capacity=min(batch_size, len(images))
         )
         self._prefetcher: Prefetcher[StepBatch] | None = None
         self._prepared_from: tuple[int, int] | None = None
         self.set_shares(shares)
 
     def set_shares(self, shares: Sequence[int]) -> None:
-        """Split every step from the next one on in this way: what was prepared is made anew.
+        """Change the split from the next step on; prepared steps are discarded.
 
-        To be called on all ranks between the same two steps. The step in use stays valid: its
-        memory is left to it.
+        Call this on all ranks between the same two steps. The step in use stays valid: new buffers
+        are allocated.
         """
         position = self._prepared_from
         self.close()
         self._shares = tuple(shares)
         capacity = min(shares[self._rank], len(self._images))
-        self._rooms = [_Room.allocate(capacity) for _ in range(_ROOMS)]
+        shape = self._images.image_shape
+        self._buffers = [_Buffer.allocate(capacity, shape) for _ in range(_BUFFERS)]
         if position is not None:
             self._prepare_from(*position)
 
     def steps(self, epoch: int, first_image: int = 0) -> Iterator[StepBatch]:
-        """The steps of an epoch from a position on; their preparation starts with this call.
+        """The steps of an epoch from a position on; this call starts their preparation.
 
-        The thread goes on into the next epoch, so that its first step is ready when asked for.
+        The thread continues with the next epoch, so that its first step is ready in time.
         """
         if first_image < len(self._images):
             self._prepare_from(epoch, first_image)
         return self._take_steps(epoch, first_image)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         if self._prefetcher is not None:
             self._prefetcher.close()
         self._prefetcher = self._prepared_from = None
@@ -139,14 +135,14 @@ class TrainLoader:
         if self._prepared_from != (epoch, first_image):
             self.close()
             self._prefetcher = Prefetcher(
-                self._make_steps(epoch, first_image), rooms=_ROOMS, name="edgeddl-loader"
+                self._make_steps(epoch, first_image), buffers=_BUFFERS, name="edgeddl-loader"
             )
             self._prepared_from = (epoch, first_image)
 
     def _take_steps(self, epoch: int, first_image: int) -> Iterator[StepBatch]:
         while first_image < len(self._images):
             if self._prefetcher is None or self._prepared_from != (epoch, first_image):
-                raise RuntimeError("the loader was closed, or another iteration has begun")
+                raise RuntimeError("the loader was closed or another iteration was started")
             step = self._take()
             first_image += step.images
             yield step
@@ -163,8 +159,8 @@ class TrainLoader:
         return step
 
     def _make_steps(self, epoch: int, first_image: int) -> Iterator[StepBatch]:
-        """Runs in the thread: one step after another, without an end."""
-        rooms = itertools.cycle(self._rooms)
+        """Generate steps without end; runs in the thread."""
+        buffers = itertools.cycle(self._buffers)
         count = len(self._images)
         while True:
             order = epoch_permutation(self._seed, epoch, count)
@@ -173,7 +169,7 @@ class TrainLoader:
                 shares = split_by_speed(images, self._shares)
                 start = first_image + sum(shares[: self._rank])
                 share = np.arange(start, start + shares[self._rank])
-                micro_batches = self._fill(next(rooms), epoch, share, order[share])
+                micro_batches = self._fill(next(buffers), epoch, share, order[share])
                 ends_epoch = first_image + images == count
                 yield StepBatch(epoch, first_image, images, micro_batches, ends_epoch)
                 first_image += images
@@ -181,19 +177,19 @@ class TrainLoader:
 
     def _fill(
         self,
-        room: _Room,
+        buffer: _Buffer,
         epoch: int,
         positions: npt.NDArray[np.int64],
         indices: npt.NDArray[np.int64],
     ) -> list[tuple[Float32s, Int32s]]:
-        """Prepare the images at these indices, which have these positions in the epoch."""
+        """Prepare the images with these indices, at these positions of the epoch."""
         for start in range(0, len(indices), self._batch_size):
             part = slice(start, min(start + self._batch_size, len(indices)))
             pixels = self._images.images[indices[part]]
-            self._augmenter.write(pixels, epoch, positions[part], room.rows[part])
-            room.labels[part] = self._images.labels[indices[part]]
-        parts = self._micro_batches(len(indices))
-        return [(channels_last(room.rows[part]), room.labels[part]) for part in parts]
+            self._augmenter.write(pixels, epoch, positions[part], buffer.rows[part])
+            buffer.labels[part] = self._images.labels[indices[part]]
+        x = as_pixels(buffer.rows, self._images.image_shape[0]).transpose(0, 3, 1, 2)
+        return [(x[part], buffer.labels[part]) for part in self._micro_batches(len(indices))]
 
     def _micro_batches(self, images: int) -> list[slice]:
         parts = min(-(-images // self._batch_size), self._accumulation)

@@ -1,4 +1,4 @@
-"""Where data sets are kept when nobody says otherwise."""
+"""The default folder of data sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def default_data_dir() -> Path:
 
 
 def _cache_folder() -> Path:
-    """By the XDG base directory specification, which has a relative path ignored."""
+    """Follows the XDG base directory specification, which says to ignore relative paths."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     if Path(configured).is_absolute():
         return Path(configured)
@@ -22,6 +22,6 @@ def _cache_folder() -> Path:
         return Path.home() / ".cache"
     except RuntimeError as error:
         raise DataError(
-            "this user has no home directory to look for data sets in",
-            hint="name a folder with --data-dir or EDGEDDL_DATA",
+            "cannot find data sets: this user has no home directory",
+            hint="set a folder with --data-dir or EDGEDDL_DATA",
         ) from error

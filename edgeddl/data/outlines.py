@@ -1,7 +1,7 @@
-"""The shapes of the generated data set, as distances from their outlines.
+"""The shapes of the generated data set as signed distance functions.
 
-A function takes the coordinates (u, v) of points in a frame where the shape fills about the circle
-of radius 1, and gives how far outside the outline each point lies: negative inside, 0 on it.
+Each function takes the coordinates (u, v) of points and returns their distance from the outline:
+negative inside, 0 on the outline, positive outside. Shapes roughly fill the unit circle.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from edgeddl.data.images import Float32s
 Outline = Callable[[Float32s, Float32s], Float32s]
 
 
-def _larger(a: Float32s, b: Float32s) -> Float32s:
-    """The distance from where two shapes overlap."""
+def _intersection(a: Float32s, b: Float32s) -> Float32s:
+    """The distance from the intersection of two shapes."""
     result: Float32s = np.maximum(a, b)
     return result
 
 
-def _smaller(a: Float32s, b: Float32s) -> Float32s:
-    """The distance from two shapes together."""
+def _union(a: Float32s, b: Float32s) -> Float32s:
+    """The distance from the union of two shapes."""
     result: Float32s = np.minimum(a, b)
     return result
 
@@ -33,7 +33,7 @@ def _radius(u: Float32s, v: Float32s) -> Float32s:
 
 
 def _box(u: Float32s, v: Float32s, width: float, height: float) -> Float32s:
-    return _larger(abs(u) - width, abs(v) - height)
+    return _intersection(abs(u) - width, abs(v) - height)
 
 
 def disc(u: Float32s, v: Float32s) -> Float32s:
@@ -54,12 +54,12 @@ def frame(u: Float32s, v: Float32s) -> Float32s:
 
 def triangle(u: Float32s, v: Float32s) -> Float32s:
     """Inside three lines at 120 degrees to each other."""
-    return _larger(abs(u) * 0.8660254 + v * 0.5, -v) - 0.5
+    return _intersection(abs(u) * 0.8660254 + v * 0.5, -v) - 0.5
 
 
 def cross(u: Float32s, v: Float32s) -> Float32s:
-    """A standing and a lying bar."""
-    return _smaller(_box(u, v, 0.92, 0.27), _box(u, v, 0.27, 0.92))
+    """A vertical and a horizontal bar."""
+    return _union(_box(u, v, 0.92, 0.27), _box(u, v, 0.27, 0.92))
 
 
 def star(u: Float32s, v: Float32s) -> Float32s:
@@ -80,19 +80,19 @@ def star(u: Float32s, v: Float32s) -> Float32s:
 
 
 def crescent(u: Float32s, v: Float32s) -> Float32s:
-    """A disc without another one that covers most of it."""
-    return _larger(_radius(u, v) - 0.92, 0.75 - _radius(u - 0.45, v))
+    """A disc minus another disc that covers most of it."""
+    return _intersection(_radius(u, v) - 0.92, 0.75 - _radius(u - 0.45, v))
 
 
 def bars(u: Float32s, v: Float32s) -> Float32s:
     """Three bars side by side."""
     across = abs(u)
-    return _larger(_smaller(across, abs(across - 0.64)) - 0.17, abs(v) - 0.82)
+    return _intersection(_union(across, abs(across - 0.64)) - 0.17, abs(v) - 0.82)
 
 
 def hourglass(u: Float32s, v: Float32s) -> Float32s:
     """Two triangles, tip to tip."""
-    return _larger((abs(u) - abs(v)) * 0.7071068 - 0.05, abs(v) - 0.82)
+    return _intersection((abs(u) - abs(v)) * 0.7071068 - 0.05, abs(v) - 0.82)
 
 
 OUTLINES: dict[str, Outline] = {

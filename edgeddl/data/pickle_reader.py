@@ -1,9 +1,9 @@
 """Reads the pickles of the Python version of CIFAR-10 without executing them.
 
-Unpickling runs whatever a file asks for. Here `pickletools.genops`, which only takes a pickle
-apart, gives the operations, and the few that build dicts, lists, numbers, text, bytes and NumPy
-arrays of bytes are carried out on plain values. A pickle names classes and functions: those an
-array is made of are known by name, never imported or called, and any other name is refused.
+Unpickling can run any code. This module instead decodes the operations with `pickletools.genops`
+and interprets only those that build dicts, lists, numbers, text, bytes and NumPy arrays of bytes.
+Classes and functions are never imported or called: the names that an array needs are known, and any
+other name is rejected.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from edgeddl.errors import DataError, shown
 
 
 def read_pickled_dict(payload: bytes, file: str) -> dict[str, Any]:
-    """The dict pickled in `payload`, with text keys; `file` names it in errors."""
+    """The dict pickled in `payload`, with text keys; `file` is its name in errors."""
     try:
-        value = _Machine(file).run(payload)
+        value = _Interpreter(file).run(payload)
     except (ValueError, IndexError) as error:
         raise DataError(
-            f"{file} ({len(payload):,} bytes) is not a whole pickle of plain values: {error}",
-            hint="the file is damaged or not part of CIFAR-10: get the archive again",
+            f"{file} ({len(payload):,} bytes) is not a complete pickle of plain values: {error}",
+            hint="the file is damaged or not part of CIFAR-10; download the archive again",
         ) from error
     if not isinstance(value, dict):
         raise DataError(f"{file}: expected a pickled dict, found {type(value).__name__}")
@@ -44,38 +44,38 @@ def _finished(value: object) -> object:
 
 @dataclass(frozen=True)
 class _Name:
-    """The name of a class or function in the pickle: known, not imported."""
+    """The name of a class or function in the pickle, which is never imported."""
 
     module: str
     name: str
 
 
 class _Dtype:
-    """A dtype: bytes are the only one."""
+    """A dtype; only bytes are supported."""
 
 
 @dataclass
 class _Array:
-    """An array, empty until its state comes."""
+    """An array; empty until BUILD sets its state."""
 
     array: UInt8s | None = None
 
 
 def _shape_bytes(data: object, dtype: object, shape: object, order: str) -> UInt8s:
     if not (isinstance(dtype, _Dtype) and isinstance(shape, tuple)):
-        raise ValueError("an array's dtype or shape is not one")
+        raise ValueError("an array has an invalid dtype or shape")
     if not isinstance(data, bytes | bytearray):
-        raise ValueError(f"an array's contents are {type(data).__name__}, expected bytes")
+        raise ValueError(f"the contents of an array are {type(data).__name__}, expected bytes")
     return np.frombuffer(data, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
 def _make_array(kind: object, shape: object, typecode: object) -> _Array:
-    """Stands for numpy's _reconstruct, which makes an array to be filled by its state."""
+    """Replaces numpy's _reconstruct, which makes an empty array to be filled by its state."""
     return _Array()
 
 
 def _make_array_from_buffer(data: object, dtype: object, shape: object, order: str) -> _Array:
-    """Stands for numpy's _frombuffer, used from protocol 5 on."""
+    """Replaces numpy's _frombuffer, used since protocol 5."""
     return _Array(_shape_bytes(data, dtype, shape, order))
 
 
@@ -86,14 +86,14 @@ def _make_dtype(typecode: object, align: object, copy: object) -> _Dtype:
 
 
 def _encode(text: str, encoding: object) -> bytes:
-    """Stands for codecs.encode, by which Python 3 writes bytes in protocols 0 to 2."""
+    """Replaces codecs.encode, with which Python 3 writes bytes in protocols 0 to 2."""
     if encoding not in ("latin1", "latin-1"):
-        raise ValueError(f"text to be encoded as {shown(encoding)}, expected 'latin1'")
+        raise ValueError(f"text encoded as {shown(encoding)}, expected 'latin1'")
     return text.encode("latin-1")
 
 
 def _refuse_call(*arguments: object) -> None:
-    raise ValueError("ndarray is named as a class only, and here to be called")
+    raise ValueError("a call of ndarray, which may only be named as a class")
 
 
 _KNOWN: dict[_Name, Callable[..., Any]] = {
@@ -108,13 +108,13 @@ _KNOWN: dict[_Name, Callable[..., Any]] = {
 }
 
 
-class _Machine:
-    """Carries out the operations of one pickle on a stack."""
+class _Interpreter:
+    """Interprets the operations of one pickle on a stack."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._stack: list[Any] = []
-        self._outer_stacks: list[list[Any]] = []  # those set aside at a mark
+        self._outer_stacks: list[list[Any]] = []  # saved at each MARK
         self._memo: dict[int, Any] = {}
 
     def run(self, payload: bytes) -> object:
@@ -126,7 +126,7 @@ class _Machine:
         return self._stack.pop()
 
     def _step(self, operation: str, argument: Any) -> None:
-        """One operation; the names are those of `pickletools`."""
+        """Interpret one operation, by its name in `pickletools`."""
         push = self._stack.append
         match operation:
             case "BININT1" | "BININT2" | "BININT" | "INT" | "LONG" | "LONG1" | "LONG4":
@@ -135,7 +135,7 @@ class _Machine:
                 push(argument)
             case "SHORT_BINBYTES" | "BINBYTES" | "BINBYTES8" | "BYTEARRAY8":
                 push(argument)
-            case "SHORT_BINSTRING" | "BINSTRING" | "STRING":  # the str of Python 2
+            case "SHORT_BINSTRING" | "BINSTRING" | "STRING":  # str of Python 2
                 push(argument.encode("latin-1"))
             case "FLOAT" | "BINFLOAT":
                 push(argument)
@@ -203,13 +203,13 @@ class _Machine:
 
     def _append(self, items: list[Any]) -> None:
         if not isinstance(self._stack[-1], list):
-            raise ValueError("not on a list")
+            raise ValueError("the target is not a list")
         self._stack[-1].extend(items)
 
     def _set_items(self, items: list[Any]) -> None:
         if not isinstance(self._stack[-1], dict):
-            raise ValueError("not on a dict")
-        # Hashing deeply nested tuples overflows the C stack: Python has no recursion limit there.
+            raise ValueError("the target is not a dict")
+        # Hashing deeply nested tuples overflows the C stack, which no recursion limit protects.
         if wrong := [key for key in items[::2] if not isinstance(key, str | bytes)]:
             raise ValueError(f"a key is {type(wrong[0]).__name__}, expected str or bytes")
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
@@ -220,15 +220,15 @@ class _Machine:
         known = _Name(module, name)
         if known not in _KNOWN:
             raise DataError(
-                f"{self._file} asks for {module[:100]}.{name[:100]}, "
-                "which no file of CIFAR-10 needs: refused, nothing of it was executed",
-                hint="do not use this file; get the archive from its official site",
+                f"{self._file} refers to {module[:100]}.{name[:100]}, which no file of CIFAR-10"
+                " needs; it was rejected and nothing was executed",
+                hint="do not use this file; download the archive from its official site",
             )
         self._stack.append(known)
 
     def _reduce(self, name: object, arguments: object) -> None:
         if not (isinstance(name, _Name) and isinstance(arguments, tuple)):
-            raise ValueError("not on a known name")
+            raise ValueError("the target is not a known name")
         self._stack.append(_KNOWN[name](*arguments))
 
     def _set_state(self, state: Any) -> None:
@@ -236,5 +236,5 @@ class _Machine:
         if isinstance(target, _Array):
             _version, shape, dtype, is_fortran, contents = state
             target.array = _shape_bytes(contents, dtype, shape, "F" if is_fortran else "C")
-        elif not isinstance(target, _Dtype):  # a dtype's state says nothing more of bytes
-            raise ValueError(f"not on an array but on {type(target).__name__}")
+        elif not isinstance(target, _Dtype):  # the state of a bytes dtype carries no information
+            raise ValueError(f"the target is {type(target).__name__}, expected an array")

@@ -1,4 +1,4 @@
-"""A thread that prepares the next item while the caller works on one."""
+"""Prepares the next item in a thread while the caller uses the current one."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ Item = TypeVar("Item")
 
 
 class Prefetcher(Generic[Item]):
-    """Takes items from an endless iterator ahead of time.
+    """Prefetches items from an endless iterator.
 
-    The iterator may make its items in `rooms` places used in turn: an item is overwritten only
-    after the next one was taken. With two rooms, one item is in use while the next is prepared.
+    The iterator may store its items in a ring of `buffers`: an item is overwritten only after the
+    next one was taken. With two buffers, one item is in use while the next is prepared.
     """
 
-    def __init__(self, items: Iterator[Item], *, rooms: int, name: str) -> None:
+    def __init__(self, items: Iterator[Item], *, buffers: int, name: str) -> None:
         self._items = items
-        self._free_rooms = threading.Semaphore(rooms)
+        self._free_buffers = threading.Semaphore(buffers)
         self._ready: SimpleQueue[Item | _Failure] = SimpleQueue()
-        self._room_in_use = False
+        self._buffer_in_use = False
         self._closing = False
         self._thread = start_thread(self._run, name)
 
     def take(self) -> Item:
-        """The next item; ends the life of the one before. An error of the thread comes out here."""
-        if self._room_in_use:
-            self._room_in_use = False
-            self._free_rooms.release()
+        """The next item; invalidates the previous one. Raises the error of the thread, if any."""
+        if self._buffer_in_use:
+            self._buffer_in_use = False
+            self._free_buffers.release()
         item = self._ready.get()
         if isinstance(item, _Failure):
             raise item.error
-        self._room_in_use = True
+        self._buffer_in_use = True
         return item
 
     def close(self) -> None:
-        """End the thread; what it has prepared is dropped."""
+        """Stop the thread and discard the prepared items."""
         self._closing = True
-        self._free_rooms.release()
+        self._free_buffers.release()
         self._thread.join()
 
     def _run(self) -> None:
         try:
-            while self._free_rooms.acquire() and not self._closing:
+            while self._free_buffers.acquire() and not self._closing:
                 self._ready.put(next(self._items))
         except BaseException as error:
             self._ready.put(_Failure(error))
 
 
 class _Failure:
-    """An error of the thread, on its way to the caller."""
+    """An error of the thread, passed to the caller."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

@@ -1,9 +1,9 @@
-"""Random numbers as a function of what they are for, without a state.
+"""Counter-based random numbers, without state.
 
-A draw is the hash of its key (a seed, an epoch, a stream) and a counter (a position): it does not
-depend on how many draws were made before, by whom, or in which order. All arithmetic is on integers
-modulo 2**64, so every machine and every NumPy release gives the same numbers; NumPy's own
-generators only promise that for raw bits.
+A draw is a hash of its key (seed, epoch, stream) and a counter (a position). It does not depend on
+the number, order or origin of earlier draws. All arithmetic is on integers modulo 2**64, so every
+machine and every NumPy release gives the same numbers. NumPy's own generators guarantee that only
+for raw bits.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ def draw_uniform(
     key: int, counters: npt.NDArray[np.integer], low: float = 0.0, high: float = 1.0
 ) -> npt.NDArray[np.float32]:
     """A number in [low, high) for each counter."""
-    # 24 bits are what a float32 holds exactly, so the conversion never rounds.
+    # A float32 holds 24 bits exactly, so the conversion never rounds.
     unit = (draw_bits(key, counters) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
     return unit * np.float32(high - low) + np.float32(low)

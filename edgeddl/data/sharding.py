@@ -1,4 +1,4 @@
-"""Which rank trains on which images: pure functions, the same answer on every rank."""
+"""Assigns images to ranks: pure functions with the same result on every rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edgeddl.data.randomness import derive_key, draw_bits
 
-_STREAM = 1  # keeps the order of the images apart from the draws of the augmentation
+_STREAM = 1  # independent of the draws of the augmentation
 
 
 def epoch_permutation(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
@@ -27,14 +27,15 @@ def split_evenly(count: int, parts: int, index: int) -> tuple[int, int]:
 
 
 def split_by_speed(count: int, speeds: Sequence[float], limit: int | None = None) -> list[int]:
-    """`count` items for parts of these relative speeds, so that the last to end ends early.
+    """Split `count` items among parts of these relative speeds to minimise the time of the slowest.
 
-    The first items go one to each part, the fastest first; every other one to the part that would
-    be done with it first. No part gets more than `limit`; all together must hold `count`. With
-    fewer items no part gets more than before, and equal speeds split as `split_evenly` does.
+    Each part first gets one item, the fastest part first. Every further item goes to the part that
+    would finish it first. No part gets more than `limit`, and the limits must add up to at least
+    `count`. With fewer items no part gets more than before. Equal speeds give the same split as
+    `split_evenly`.
     """
     shares = [0] * len(speeds)
-    # Divisions alone: IEEE 754 gives every rank the same bits, whatever its processor and Python.
+    # Only divisions: IEEE 754 then gives the same bits on every processor and Python.
     ends = [(False, 1 / speed, part) for part, speed in enumerate(speeds)]
     heapq.heapify(ends)
     for _ in range(count):

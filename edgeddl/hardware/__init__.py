@@ -1,7 +1,7 @@
-"""What the machine's sensors say: temperature, clock, throttling, power, links, memory.
+"""Reads the sensors of a machine: temperature, clock, throttling, power, links, memory.
 
-Everything is read from a root folder, which tests replace by a tree of files from another machine.
-What a machine does not have is None: a zero would look like a measurement.
+All files are read below a root folder, which tests replace by files from another machine. A missing
+sensor is None, because 0 would look like a measurement.
 """
 
 from edgeddl.hardware.description import describe

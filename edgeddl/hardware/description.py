@@ -1,4 +1,4 @@
-"""Sensors and memory as lines for people."""
+"""Formats sensors and memory as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Raspberry Pi's firmware says through vcgencmd."""
+"""Queries the firmware of a Raspberry Pi with vcgencmd."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-# It answers in milliseconds; firmware that hangs must not take its reader with it.
+# vcgencmd answers in milliseconds; the timeout protects against hanging firmware.
 TIMEOUT_SECONDS = 2.0
 PLACES = ("usr/bin/vcgencmd", "opt/vc/bin/vcgencmd")
 
@@ -14,7 +14,7 @@ PLACES = ("usr/bin/vcgencmd", "opt/vc/bin/vcgencmd")
 def ask_firmware(root: Path, *question: str) -> str | None:
     """The value in an answer such as "throttled=0x50005".
 
-    None without vcgencmd, and where this user may not ask (the group of /dev/vcio is "video").
+    None without vcgencmd or without permission (the user must be in the group "video").
     """
     command = next((root / place for place in PLACES if (root / place).is_file()), None)
     if command is None:
@@ -30,6 +30,6 @@ def ask_firmware(root: Path, *question: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # An error has the same form, and not always an exit code: error=1 error_msg="..."
+    # An error has the same form and sometimes exit code 0: error=1 error_msg="..."
     found = re.fullmatch(r"(?!error)[\w()]+=(\S+)\s*", answer.stdout)
     return found[1] if found and answer.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""The machine's memory, what cgroups allow of it, and a process's part."""
+"""Memory of the machine, and how much of it cgroups allow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgeddl.hardware.files import read_number, read_text
 
-# Folder of the hierarchy, its files of limit and usage, and in memory.stat what the kernel would
-# give back: version 2, then version 1.
+# For cgroup version 2 and version 1: folder of the hierarchy, files with limit and usage, and the
+# entry of memory.stat for memory that the kernel would reclaim.
 UNIFIED = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
 LEGACY = (
     "sys/fs/cgroup/memory",
@@ -21,7 +21,7 @@ LEGACY = (
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes; available: what programs can get without swapping, as the kernel estimates it."""
+    """Bytes; available: the kernel's estimate of what programs can use without swapping."""
 
     total_bytes: int
     available_bytes: int
@@ -41,7 +41,7 @@ def read_memory(root: Path = Path("/")) -> Memory | None:
 
 
 def allowed_bytes(root: Path = Path("/")) -> int | None:
-    """What this process can take without swapping and without being killed; None if unknown."""
+    """Memory that this process can use without swapping or being killed; None if unknown."""
     memory = read_memory(root)
     if memory is None:
         return None
@@ -49,7 +49,7 @@ def allowed_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _left_in_cgroups(root: Path) -> Iterator[int]:
-    """Of this process's cgroup and those around it: each has its own limit."""
+    """Memory left in this process's cgroup and in its parents, each of which may have a limit."""
     for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):

@@ -1,4 +1,4 @@
-"""Power and energy that something measures: a chip in the supply line, the processor itself."""
+"""Measured power and energy: from a chip in the supply line or from the processor."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 from edgeddl.hardware.files import find_hwmon, first_number, read_number, read_text
 
-# Texas Instruments' meters, one of which people solder into a board's 5 V line.
+# Power meters of Texas Instruments that can be wired into the 5 V line of a board.
 POWER_CHIPS = ("ina219", "ina220", "ina226", "ina230", "ina231", "ina238", "ina260")
 
 
 def read_measured_watts(root: Path) -> float | None:
-    """From a power meter on the I2C bus that the kernel knows (ina2xx, in hwmon)."""
+    """From a power meter on the I2C bus with a kernel driver (ina2xx, in hwmon)."""
     chips = find_hwmon(root, POWER_CHIPS)
     microwatts = first_number(chip / "power1_input" for chip in chips)
     return None if microwatts is None else microwatts / 1e6
 
 
 def read_package_joules(root: Path) -> float | None:
-    """The energy counters of x86 processors (RAPL), all sockets together; root may read them."""
+    """From the energy counters of x86 processors (RAPL), all sockets; readable only by root."""
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
     packages = [zone for zone in zones if (read_text(zone / "name") or "").startswith("package")]
     microjoules = [read_number(zone / "energy_uj") for zone in packages]

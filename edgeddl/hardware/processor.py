@@ -1,4 +1,4 @@
-"""How busy the processor's cores have been."""
+"""Utilisation of the processor cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CoreTime:
     total: int
 
     def utilization_since(self, before: CoreTime) -> float | None:
-        """The part of the cores' time that was not idle, 0 to 1; None if no time has passed."""
+        """The fraction of time that was not idle, 0 to 1; None if no time has passed."""
         total = self.total - before.total
         busy = self.busy - before.busy
         return min(max(busy / total, 0.0), 1.0) if total > 0 else None

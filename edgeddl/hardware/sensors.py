@@ -1,4 +1,4 @@
-"""Temperature, clock, throttling, power and links of a machine, as they are now."""
+"""Current temperature, clock, throttling, power and link speeds of a machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from edgeddl.hardware.firmware import ask_firmware
 from edgeddl.hardware.power import read_measured_watts, read_package_joules
 from edgeddl.hardware.throttling import Throttling, read_throttling
 
-# Thermal zones and monitoring chips that stand for the processor, the better first.
+# Thermal zones and hwmon chips of the processor, in order of preference.
 PROCESSOR_ZONES = ("cpu-thermal", "cpu_thermal", "x86_pkg_temp")
 PROCESSOR_CHIPS = ("cpu_thermal", "coretemp", "k10temp", "zenpower")
 
 
 @dataclass(frozen=True)
 class Sensors:
-    """What could be read; None, or no entry, where there is no such sensor.
+    """Readings; None, or no entry, if there is no such sensor.
 
-    clock_hertz: at which the processor runs, its fastest core where they differ
-    clock_max_hertz: at which it may run
+    clock_hertz: current clock of the fastest core
+    clock_max_hertz: maximum clock
     link_bytes_per_second: of each connected network card, by name
     power_watts: measured by a chip in the supply line
-    package_joules: the processor's own count of its energy, from an arbitrary start
+    package_joules: energy counter of the processor, with an arbitrary origin
     """
 
     temperature_celsius: float | None
@@ -49,7 +49,7 @@ class Sensors:
 
 
 def read_sensors(root: Path = Path("/")) -> Sensors:
-    """Everything at once: milliseconds, and some more where vcgencmd is asked."""
+    """Read all sensors. This takes milliseconds, and longer if vcgencmd is called."""
     return Sensors(
         temperature_celsius=read_temperature(root),
         clock_hertz=read_clock(root),
@@ -62,7 +62,7 @@ def read_sensors(root: Path = Path("/")) -> Sensors:
 
 
 def read_temperature(root: Path) -> float | None:
-    """Of the processor, in degrees Celsius."""
+    """Temperature of the processor in degrees Celsius."""
     millidegrees = first_number(_temperature_files(root))
     return None if millidegrees is None else millidegrees / 1000
 
@@ -77,14 +77,14 @@ def _temperature_files(root: Path) -> Iterator[Path]:
 
 
 def read_clock(root: Path) -> int | None:
-    """The firmware's measurement; the kernel's figure where there is no such firmware.
+    """The clock measured by the firmware, or else the kernel's value.
 
-    On a board scaling_cur_freq is only what was asked for: the firmware slows the processor down
-    without telling the kernel. cpuinfo_cur_freq asks the hardware, but only root may read it.
+    On a Raspberry Pi scaling_cur_freq is only the requested clock: the firmware throttles the
+    processor without notifying the kernel. cpuinfo_cur_freq is measured, but only root may read it.
     """
     try:
         hertz = int(ask_firmware(root, "measure_clock", "arm") or "")
-        return hertz or None  # 0 says that it does not know
+        return hertz or None  # 0 means unknown
     except ValueError:
         return _fastest_policy(root, "cpuinfo_cur_freq", "scaling_cur_freq")
 
@@ -96,9 +96,9 @@ def _fastest_policy(root: Path, *names: str) -> int | None:
 
 
 def read_links(root: Path) -> dict[str, int]:
-    """Bytes per second of each network card that is connected by a cable.
+    """Bytes per second of each connected wired network card.
 
-    Only cards that have a device behind them: what a bridge or a virtual card claims means nothing.
+    Only cards with a hardware device: the speed of bridges and virtual cards is meaningless.
     """
     cards = [
         card for card in sorted((root / "sys/class/net").glob("*")) if (card / "device").exists()

@@ -1,4 +1,4 @@
-"""Why a Raspberry Pi runs slower than it could: the bits of `vcgencmd get_throttled`."""
+"""Why a Raspberry Pi is throttled: the bits of `vcgencmd get_throttled`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from edgeddl.hardware.files import read_text
 from edgeddl.hardware.firmware import ask_firmware
 
-# By bit; 16 bits further on, the same since the board was started.
+# Meaning of bits 0 to 3; bits 16 to 19 mean the same since boot.
 REASONS = ("under_voltage", "frequency_capped", "throttled", "soft_temperature_limit")
 SINCE_BOOT = 16
 # "soc" on a Pi 4, "soc@107c000000" on a Pi 5
@@ -17,7 +17,7 @@ FIRMWARE_FILES = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
 
 @dataclass(frozen=True)
 class Throttling:
-    """The firmware's bits, and what they mean."""
+    """The bits of the firmware and their meaning."""
 
     bits: int
 
@@ -29,7 +29,7 @@ class Throttling:
 
     @property
     def slowed(self) -> bool:
-        """Whether anything holds the board back at this moment."""
+        """Whether the board is throttled now, for any reason."""
         return any(self.now(reason) for reason in REASONS)
 
     @property
@@ -37,7 +37,7 @@ class Throttling:
         return any(self.since_boot(reason) for reason in REASONS)
 
     def describe(self) -> str:
-        """For people, e.g. "under voltage now, throttled since boot"."""
+        """E.g. "under voltage now, throttled since boot"."""
         now = [reason for reason in REASONS if self.now(reason)]
         before = [r for r in REASONS if self.since_boot(r) and not self.now(r)]
         parts = [f"{r} now" for r in now] + [f"{r} since boot" for r in before]
@@ -51,7 +51,7 @@ class Throttling:
 
 
 def read_throttling(root: Path) -> Throttling | None:
-    """From vcgencmd, else from the kernel's file of the same bits; None on other machines."""
+    """From vcgencmd, or else from the kernel's file with the same bits; None if neither exists."""
     kernel = (read_text(path) for path in sorted(root.glob(FIRMWARE_FILES)))
     for answer in (ask_firmware(root, "get_throttled"), *kernel):
         try:

@@ -1,1 +1,1 @@
-"""LINPACK: how fast a machine, or a cluster, really computes, and why if it is slow."""
+"""LINPACK: measures how fast a machine or cluster computes and finds causes if it is slow."""

@@ -1,7 +1,7 @@
-"""Which BLAS computes. The wrong one is the usual reason for a slow machine.
+"""Identifies BLAS libraries. An untuned one is the usual reason for a slow machine.
 
-Debian keeps each in a folder of its own, and its alternatives choose one for all programs. A
-folder in LD_LIBRARY_PATH chooses one for a single program, without root.
+Debian installs each BLAS in its own folder, and its alternatives system selects one for all
+programs. LD_LIBRARY_PATH selects one for a single program, without root.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 REFERENCE = "reference"
 PACKAGES = "libopenblas0-pthread libblis4-pthread"
-# What is in the name of a library's file or folder, and whose it is; the first that fits.
+# Part of the name of a file or folder, and the BLAS it belongs to; the first match counts.
 NAMES = (
     ("openblas", "openblas"),
     ("blis", "blis"),
@@ -25,21 +25,21 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Blas:
-    """A library for LD_LIBRARY_PATH."""
+    """A BLAS library; `folder` is for LD_LIBRARY_PATH."""
 
     name: str
     folder: Path
 
 
 def name_of(path: str) -> str | None:
-    """Whose BLAS a file belongs to; None for other files."""
+    """The BLAS that a file belongs to; None for other files."""
     return next((name for part, name in NAMES if part in path.lower()), None)
 
 
 def name_of_loaded(maps: Iterable[str]) -> str:
-    """Whose BLAS a process uses, by /proc/PID/maps.
+    """The BLAS that a process uses, according to /proc/PID/maps.
 
-    Where none is loaded, NumPy was built with its own few routines, in plain C.
+    If none is loaded, NumPy was built with its own untuned C routines.
     """
     files = (line.split(maxsplit=5)[-1] for line in maps if ".so" in line)
     names = {name_of(Path(file).name) or _in_blas_folder(file) for file in files} - {None}
@@ -51,7 +51,7 @@ def _in_blas_folder(file: str) -> str | None:
 
 
 def find_blas(root: Path = Path("/")) -> list[Blas]:
-    """All that Debian's packages have installed."""
+    """All BLAS libraries installed by Debian packages."""
     libraries = root.glob(f"usr/lib/{platform.machine()}-linux-gnu/*/libblas.so.3")
     found = [(name_of(path.parent.name), path.parent) for path in sorted(libraries)]
     return [Blas(name, folder) for name, folder in found if name]

@@ -1,8 +1,8 @@
-"""Which BLAS hpcc shall use: each is tried by a small HPL, the better one kept.
+"""Chooses the BLAS for hpcc: runs a small HPL with each and keeps the fastest.
 
-A product of matrices alone would not tell: on 2 cores that others were using too, both made 100
-GFLOPS in products, but 0.2 (BLIS) and 20 (OpenBLAS) in HPL with N = 2000. One run each, and the
-load was not the same for both: that they differ is certain, by how much is not.
+Matrix products alone do not predict the speed of HPL. On 2 cores shared with other programs, both
+BLIS and OpenBLAS reached 100 GFLOPS in products, but 0.2 (BLIS) and 20 (OpenBLAS) in HPL with
+N = 2000. These are single runs under different load, so the size of the difference is uncertain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from edgeddl import machine
 from edgeddl.errors import LinpackError
 from edgeddl.linpack.blas import PACKAGES, REFERENCE, Blas, find_blas
-from edgeddl.linpack.hpcc import Start, clean_environment, run_hpcc
+from edgeddl.linpack.hpcc import Launch, clean_environment, run_hpcc
 from edgeddl.linpack.hpcc_input import plan_hpcc
 from edgeddl.log import logger
 
@@ -27,33 +27,33 @@ PRODUCT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Trial:
-    """How a library did."""
+    """The result of a trial run with a library."""
 
     blas: Blas
     gflops: float
 
 
 def choose_blas(wanted: str, threads: int) -> Blas:
-    """The best of those wanted ("auto": of all that are installed)."""
+    """The fastest of the requested libraries ("auto": of all that are installed)."""
     candidates = [blas for blas in find_blas() if wanted in ("auto", blas.name)]
     if not candidates:
         kind = "BLAS" if wanted == "auto" else wanted
-        raise LinpackError(f"no {kind} for hpcc is installed", hint=f"sudo apt install {PACKAGES}")
-    # the reference is worse than any: it is taken only where there is nothing else
+        raise LinpackError(f"no {kind} is installed for hpcc", hint=f"sudo apt install {PACKAGES}")
+    # The reference BLAS is slower than any other, so it is used only if there is no other.
     tuned = [blas for blas in candidates if blas.name != REFERENCE] or candidates
     if len(tuned) == 1:
         return tuned[0]
     best = max((_try(blas, threads) for blas in tuned), key=lambda trial: trial.gflops)
     if not best.gflops:
-        raise LinpackError("no BLAS has done a small HPL; the warnings above say why")
+        raise LinpackError("HPL failed with every BLAS; see the warnings above")
     return best.blas
 
 
 def _try(blas: Blas, threads: int) -> Trial:
-    """A library that fails, or takes too long, is no candidate."""
+    """Run a small HPL; 0 GFLOPS if it fails or takes too long."""
     title = f"trying {blas.folder.name}"
     try:
-        result, _ = run_hpcc(plan_hpcc(TRIAL_SIZE, 1), Start(blas, threads), title, TRIAL_SECONDS)
+        result, _ = run_hpcc(plan_hpcc(TRIAL_SIZE, 1), Launch(blas, threads), title, TRIAL_SECONDS)
     except LinpackError as error:
         logger.warning("%s: %s", title, error)
         return Trial(blas, 0.0)
@@ -62,9 +62,9 @@ def _try(blas: Blas, threads: int) -> Trial:
 
 
 def measure_processor_share(blas: Blas, threads: int) -> float:
-    """Of its threads' time, what a program gets now: one second of products.
+    """The share of processor time that threads get now, measured by one second of matrix products.
 
-    In a process of its own, because a library reads its number of threads once.
+    Runs in a separate process, because a BLAS reads its number of threads only once.
     """
     library = str(blas.folder / "libblas.so.3")
     command: Sequence[str] = (
@@ -78,7 +78,9 @@ def measure_processor_share(blas: Blas, threads: int) -> float:
             check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise LinpackError(f"{library} has multiplied for {PRODUCT_SECONDS:.0f} s") from None
+        raise LinpackError(
+            f"matrix products with {library} took over {PRODUCT_SECONDS:.0f} s"
+        ) from None
     if done.returncode:
-        raise LinpackError(f"{library} cannot multiply:\n{done.stderr[-500:].rstrip()}")
+        raise LinpackError(f"matrix products with {library} failed:\n{done.stderr[-500:].rstrip()}")
     return float(json.loads(done.stdout)["processor_share"])

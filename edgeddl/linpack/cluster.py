@@ -1,4 +1,4 @@
-"""A cluster: each node alone, all at the same time, then all nodes together on one problem."""
+"""Measures a cluster: each node alone, in parallel, then all nodes together on one problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from edgeddl.config import state_folder
 from edgeddl.errors import ConfigError, LinpackError
-from edgeddl.linpack.hpcc import Start, run_hpcc
+from edgeddl.linpack.hpcc import Launch, run_hpcc
 from edgeddl.linpack.hpcc_input import plan_hpcc, size_for_nodes
 from edgeddl.linpack.hpcc_output import HpccResult
 from edgeddl.linpack.record import NodeRecord, parse_record
@@ -32,19 +32,19 @@ from edgeddl.linpack.verdict import (
 from edgeddl.log import logger
 from edgeddl.terminal import ProgressBar
 
-# A node that falls silent is given up after 45 s; it would be waited for for ever.
+# ssh gives up after 45 s if a node stops responding; without these options it would wait forever.
 SSH = (
     "ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15",
     "-o", "ServerAliveCountMax=3",
 )  # fmt: skip
 LAST_LINES = 6
-# Pairs are played only for their ping-pong: the smallest problem will do.
+# Pairs are run only for the ping-pong test, so the smallest problem is enough.
 PAIR_SIZE = 256
 
 
 @dataclass(frozen=True)
 class NodeOutcome:
-    """A node's record, or why there is none."""
+    """The record of a node, or the reason why there is none."""
 
     host: str
     record: NodeRecord | None
@@ -57,7 +57,7 @@ class NodeOutcome:
 
 @dataclass(frozen=True)
 class ClusterOutcome:
-    """All nodes, and what they did together, where they did."""
+    """The results of all nodes, and of the joint run if there was one."""
 
     nodes: list[NodeOutcome]
     joint: HpccResult | None
@@ -65,14 +65,14 @@ class ClusterOutcome:
 
     @property
     def efficiency(self) -> float | None:
-        """Together, over the sum of each alone."""
+        """Speed of the joint run over the sum of the speeds of the nodes alone."""
         alone = sum(node.record.figures.gflops for node in self.nodes if node.record)
         return self.joint.gflops / alone if self.joint else None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "hosts": [node.host for node in self.nodes],
-            "verdict": self.verdict.word,
+            "verdict": self.verdict.rating,
             "causes": list(self.verdict.causes),
             "efficiency": self.efficiency,
             **(_joint_json(self.joint) if self.joint else {}),
@@ -96,7 +96,7 @@ def _joint_json(joint: HpccResult) -> dict[str, Any]:
 
 
 def read_hosts(hosts: str | None, hostfile: Path | None) -> list[str]:
-    """From a list with commas, or from the first words of the lines of Open MPI's hostfile."""
+    """Host names from a comma-separated list or from an Open MPI hostfile."""
     names = [name.strip() for name in hosts.split(",")] if hosts else []
     if hostfile:
         try:
@@ -108,13 +108,13 @@ def read_hosts(hosts: str | None, hostfile: Path | None) -> list[str]:
     wrong = [name for name in names if not name or name.startswith("-") or " " in name]
     if wrong or len(set(names)) < len(names) or not names:
         option = f"--hostfile {hostfile}" if hostfile else f"--hosts {hosts}"
-        raise ConfigError(f"{option}: expected different names of hosts, such as pi-01,pi-02")
+        raise ConfigError(f"{option}: expected distinct host names, such as pi-01,pi-02")
     return names
 
 
 def measure_alone(hosts: Sequence[str], arguments: Sequence[str]) -> list[NodeOutcome]:
-    """`python -m edgeddl linpack` on every host, at the same time, each with its own result."""
-    logger.info("each node alone: %s", ", ".join(hosts))
+    """Run `python -m edgeddl linpack` on every host in parallel."""
+    logger.info("measuring each node alone: %s", ", ".join(hosts))
     with (
         ThreadPoolExecutor(len(hosts)) as pool,
         ProgressBar(total=len(hosts), desc="each node alone", leave=False) as bar,
@@ -134,8 +134,8 @@ def _measure_on(host: str, arguments: Sequence[str]) -> NodeOutcome:
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )
     if done.returncode not in (0, EXIT_SICK):
-        said = "; ".join(done.stderr.strip().splitlines()[-LAST_LINES:])
-        return NodeOutcome(host, None, f"no result: {said or f'exit code {done.returncode}'}")
+        errors = "; ".join(done.stderr.strip().splitlines()[-LAST_LINES:])
+        return NodeOutcome(host, None, f"no result: {errors or f'exit code {done.returncode}'}")
     try:
         return NodeOutcome(host, parse_record(json.loads(done.stdout)))
     except ValueError as error:
@@ -143,7 +143,7 @@ def _measure_on(host: str, arguments: Sequence[str]) -> NodeOutcome:
 
 
 def node_command(host: str, arguments: Sequence[str]) -> list[str]:
-    """All hosts have the environment, and keep their state, in the same place as this one."""
+    """The command for a host. All hosts use the same paths for the environment and the state."""
     own = ["env", f"EDGEDDL_STATE={state_folder()}", sys.executable, "-m", "edgeddl", "linpack"]
     command = [*own, *arguments, "--json"]
     if host in ("localhost", socket.gethostname()):
@@ -152,25 +152,28 @@ def node_command(host: str, arguments: Sequence[str]) -> list[str]:
 
 
 def measure_together(
-    nodes: Sequence[NodeOutcome], start: Start, size: int | None, fraction: float
+    nodes: Sequence[NodeOutcome], launch: Launch, size: int | None, fraction: float
 ) -> HpccResult:
-    """One problem over all nodes, as large as the smallest memory allows."""
+    """Solve one problem on all nodes, as large as the smallest memory allows."""
     records = [node.record for node in nodes if node.record]
     smallest = min(record.memory_bytes for record in records)
     n = size or size_for_nodes(smallest * fraction, len(nodes))
     plan = plan_hpcc(n, len(nodes))
     logger.info(
-        "all together: N = %s on a grid of %d x %d nodes", f"{n:,}", plan.rows, plan.columns
+        "measuring all nodes together: N = %s on a grid of %d x %d nodes",
+        f"{n:,}",
+        plan.rows,
+        plan.columns,
     )
-    return run_hpcc(plan, start, "all together")[0]
+    return run_hpcc(plan, launch, "all together")[0]
 
 
 def judge_cluster(
     nodes: list[NodeOutcome], joint: HpccResult | None, slow_hosts: Sequence[str] = ()
 ) -> ClusterOutcome:
-    """Nodes by name, then what they do together."""
+    """Combine the verdicts on the nodes, the joint run and the links."""
     verdicts = [
-        Verdict(node.verdict.word, tuple(f"{node.host}: {text}" for text in node.verdict.causes))
+        Verdict(node.verdict.rating, tuple(f"{node.host}: {text}" for text in node.verdict.causes))
         for node in nodes
     ]
     if joint:
@@ -179,26 +182,26 @@ def judge_cluster(
         verdicts.append(judge_efficiency(joint.gflops / alone, joint.seconds))
     if joint and joint.link:
         link, where = judge_link(joint.link), ", ".join(slow_hosts) or "some pair of nodes"
-        verdicts.append(Verdict(link.word, tuple(f"{where}: {text}" for text in link.causes)))
+        verdicts.append(Verdict(link.rating, tuple(f"{where}: {text}" for text in link.causes)))
     return ClusterOutcome(nodes, joint, combine(verdicts))
 
 
 def find_slow_hosts(
-    hosts: Sequence[str], start_pair: Callable[[Sequence[str]], Start]
+    hosts: Sequence[str], launch_pair: Callable[[Sequence[str]], Launch]
 ) -> list[str]:
-    """Whose link it is: the first host plays ping-pong with each of the others alone.
+    """Find hosts with slow links by ping-pong between the first host and each other host.
 
-    hpcc tells how slow the worst pair is, but not which one.
+    hpcc reports the bandwidth of the worst pair, but not which pair it is.
     """
     first, *others = hosts
-    slow = [host for host in others if _is_slow(start_pair((first, host)))]
+    slow = [host for host in others if _is_slow(launch_pair((first, host)))]
     return [first] if len(slow) == len(others) > 1 else slow
 
 
-def _is_slow(start: Start) -> bool:
+def _is_slow(launch: Launch) -> bool:
     try:
-        played = run_hpcc(plan_hpcc(PAIR_SIZE, 2), start, f"link to {start.hosts[1]}")[0]
+        result = run_hpcc(plan_hpcc(PAIR_SIZE, 2), launch, f"link to {launch.hosts[1]}")[0]
     except LinpackError as error:
         logger.warning("%s", error)
         return True
-    return played.link is not None and judge_link(played.link).word != HEALTHY
+    return result.link is not None and judge_link(result.link).rating != HEALTHY

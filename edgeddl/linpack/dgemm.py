@@ -1,4 +1,4 @@
-"""python -m edgeddl.linpack.dgemm LIBRARY THREADS: products of matrices by a BLAS, for a second."""
+"""python -m edgeddl.linpack.dgemm LIBRARY THREADS: one second of matrix products with a BLAS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 1.0
 
 
 def measure(library: str, threads: int) -> dict[str, float]:
-    """Of the threads' time the share they got."""
+    """The share of processor time that the threads got."""
     rng = np.random.default_rng(0)
     a, b = (np.asfortranarray(rng.random((N, N))) for _ in range(2))
     c = np.zeros((N, N), order="F")
@@ -26,12 +26,12 @@ def measure(library: str, threads: int) -> dict[str, float]:
         multiply()
     wall, busy = time.perf_counter() - began, time.process_time() - processor
     if not np.isclose(c[-1, -1], (a[-1] * b[:, -1]).sum()):
-        sys.exit(f"{library}: a wrong product")
+        sys.exit(f"{library}: wrong matrix product")
     return {"processor_share": busy / wall / threads}
 
 
 def _bind(library: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Callable[[], None]:
-    """C = A B, by Fortran's interface, which every BLAS has."""
+    """C = A B, through the Fortran interface that every BLAS has."""
     dgemm = ctypes.CDLL(library).dgemm_
     n, one, zero = ctypes.c_int(N), ctypes.c_double(1), ctypes.c_double(0)
     size, alpha, beta = ctypes.byref(n), ctypes.byref(one), ctypes.byref(zero)

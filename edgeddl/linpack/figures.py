@@ -1,4 +1,4 @@
-"""What was measured on one machine, and on all of a cluster together."""
+"""Measured values of one machine and of a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stream:
-    """Memory bandwidth in bytes a second, of one thread (hpcc's SingleSTREAM)."""
+    """Memory bandwidth of one thread in bytes per second (SingleSTREAM of hpcc)."""
 
     copy: float
     triad: float
@@ -15,9 +15,9 @@ class Stream:
 
 @dataclass(frozen=True)
 class Link:
-    """hpcc's ping-pong between pairs of nodes: the worst pair and the mean over pairs.
+    """Ping-pong of hpcc between pairs of nodes: the worst pair and the mean over pairs.
 
-    Latency is one way, of 8 bytes; the bandwidth is that of messages of 2 MB.
+    Latency is one-way, for 8 bytes; bandwidth is for messages of 2 MB.
     """
 
     latency_seconds: float
@@ -28,10 +28,10 @@ class Link:
 
 @dataclass(frozen=True)
 class NodeFigures:
-    """Of one machine alone. Residual: the worst; the rest is of the best repeat.
+    """Measured values of one machine, of the best repeat; the residual is the worst of all repeats.
 
-    processor_share: of its threads' time, what the run got of the processor: less than one where
-    other programs, or a limit, have taken the rest. None: not known.
+    processor_share: processor time over wall time and threads. It is below 1 if other programs or a
+    limit took the rest; None if unknown.
     """
 
     engine: str

@@ -1,4 +1,4 @@
-"""hpcc's input file, from the problem and the grid of ranks. Pure."""
+"""Renders the input file of hpcc from problem size and grid of ranks; pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgeddl.linpack.problem import BLOCK, LARGEST_RESIDUAL, plan_grid, size_for
 
 @dataclass(frozen=True)
 class HpccPlan:
-    """What hpcc is asked for."""
+    """Parameters of an hpcc run."""
 
     n: int
     block: int
@@ -26,15 +26,15 @@ def plan_hpcc(n: int, ranks: int) -> HpccPlan:
 
 
 def size_for_nodes(smallest_memory_bytes: float, nodes: int) -> int:
-    """The nodes hold equal parts of one matrix, so the one with the least memory decides."""
+    """The nodes hold equal parts of one matrix, so the smallest memory sets the size."""
     return size_for_memory(smallest_memory_bytes * nodes)
 
 
 def render_input(plan: HpccPlan) -> str:
-    """hpccinf.txt: HPL reads it by line, the first word of each; what follows is for people.
+    """hpccinf.txt. HPL reads the first word of each line; the rest is a comment.
 
-    Beside size, block and grid: HPL's usual choices for a few nodes on Ethernet (ring broadcast of
-    panels, one panel of look-ahead, right-looking factorisation with recursion).
+    Apart from size, block and grid, these are the usual settings for a few nodes on Ethernet: ring
+    broadcast of panels, one panel of look-ahead, right-looking recursive factorisation.
     """
     lines = [
         "HPLinpack benchmark input file",

@@ -1,4 +1,4 @@
-"""Reads hpccoutf.txt: HPL's result, STREAM and ping-pong. Pure."""
+"""Parses hpccoutf.txt (HPL, STREAM and ping-pong); pure functions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edgeddl.linpack.hpcc_input import HpccPlan
 from edgeddl.linpack.problem import LARGEST_RESIDUAL, limit_residual
 
 END = "End of HPC Challenge tests."
-# The whole of what hpcc does, in its order; HPL is the last.
+# All sections of hpcc, in their order.
 SECTIONS = (
     "MPIRandomAccess", "StarRandomAccess", "SingleRandomAccess", "MPIRandomAccess_LCG",
     "StarRandomAccess_LCG", "SingleRandomAccess_LCG", "PTRANS", "StarDGEMM", "SingleDGEMM",
     "StarSTREAM", "SingleSTREAM", "MPIFFT", "StarFFT", "SingleFFT", "LatencyBandwidth", "HPL",
     "Summary",
 )  # fmt: skip
-# No machine is outside of these, in seconds, GFLOP/s or bytes a second; a damaged file is, and its
-# figures overflow when they are computed with.
+# Plausible seconds, GFLOPS and bytes per second. Values of a damaged file may be outside and would
+# overflow in later computations.
 SMALLEST, LARGEST = 1e-12, 1e18
 RESIDUAL = re.compile(r"^\|\|Ax-b\|\|_oo/\(eps.*\)=\s*(\S+)\s\.*\s*(PASSED|FAILED)", re.MULTILINE)
 BEGUN = re.compile(r"^Begin of (\w+) section\.", re.MULTILINE)
@@ -29,7 +29,7 @@ ENDED = re.compile(r"^End of (\w+) section\.", re.MULTILINE)
 
 @dataclass(frozen=True)
 class HpccResult:
-    """link: None where one rank had nobody to play with."""
+    """The result of an hpcc run; link: None for a single rank."""
 
     plan: HpccPlan
     seconds: float
@@ -41,22 +41,24 @@ class HpccResult:
 
 
 def count_sections(text: str) -> int:
-    """How many have ended: what a progress bar can know."""
+    """The number of completed sections, for the progress bar."""
     return len(ENDED.findall(text))
 
 
 def parse_output(text: str, plan: HpccPlan) -> HpccResult:
-    """The result of the run that was asked for, or LinpackError."""
+    """The result of the requested run; raises LinpackError if the output does not match."""
     if END not in text:
         begun = BEGUN.findall(text)
         where = f"in section {begun[-1]}" if begun else "before its first section"
-        raise LinpackError(f"hpcc's output ends {where}: the run did not get to its end")
+        raise LinpackError(f"hpcc's output ends {where}: the run is incomplete")
     summary = _Summary(text)
-    came = HpccPlan(*(int(summary.number(f"HPL_{name}")) for name in ("N", "NB", "nprow", "npcol")))
-    if came != plan:  # what HPL cannot read or do it replaces by defaults of its own
+    actual = HpccPlan(
+        *(int(summary.number(f"HPL_{name}")) for name in ("N", "NB", "nprow", "npcol"))
+    )
+    if actual != plan:  # HPL replaces values that it cannot use by its defaults
         raise LinpackError(
-            f"HPL was asked for N {plan.n}, NB {plan.block}, grid {plan.rows} x {plan.columns},"
-            f" but ran N {came.n}, NB {came.block}, grid {came.rows} x {came.columns}"
+            f"expected HPL with N {plan.n}, NB {plan.block}, grid {plan.rows} x {plan.columns},"
+            f" but it ran N {actual.n}, NB {actual.block}, grid {actual.rows} x {actual.columns}"
         )
     residual, passed = _parse_residual(text)
     return HpccResult(
@@ -79,7 +81,9 @@ def _parse_residual(text: str) -> tuple[float, bool]:
         (number, word) = found[-1]
         residual, passed = limit_residual(float(number)), word == "PASSED"
     except (IndexError, ValueError):
-        raise LinpackError("hpcc's output has no residual: HPL has solved nothing") from None
+        raise LinpackError(
+            "hpcc's output contains no residual: HPL did not solve the system"
+        ) from None
     if passed and residual > LARGEST_RESIDUAL:
         raise LinpackError(f"hpcc's output is damaged: a residual of {number} cannot have passed")
     return residual, passed
@@ -110,11 +114,11 @@ class _Summary:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise LinpackError(f"hpcc's summary: {name}={self._values[name]} is no number")
+            raise LinpackError(f"hpcc's summary: {name}={self._values[name]} is not a number")
         return value
 
     def measured(self, name: str, unit: float = 1.0) -> float:
-        """A figure in units of its own; hpcc writes -1 or 0 for what it could not measure."""
+        """A measured value times `unit`; hpcc writes -1 or 0 for failed measurements."""
         value = self.number(name) * unit
         if value <= 0:
             raise LinpackError(f"hpcc's summary: {name}={self._values[name]}: not measured")

@@ -1,4 +1,4 @@
-"""How much memory a matrix may take: what the machine has left, and what cgroups allow."""
+"""Memory available for the matrix, within the limits of cgroups."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from edgeddl.hardware import allowed_bytes
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """What can be taken without swapping and without being killed."""
+    """Memory that can be used without swapping or being killed."""
     allowed = allowed_bytes(root)
     if allowed is None:
         raise LinpackError(
-            f"{root / 'proc/meminfo'} does not say how much memory there is",
-            hint="--size N says how large the problem shall be",
+            f"cannot read the available memory from {root / 'proc/meminfo'}",
+            hint="set it with --memory-mib N, or the problem size with --size N",
         )
     return allowed

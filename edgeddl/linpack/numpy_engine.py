@@ -1,4 +1,4 @@
-"""LINPACK by NumPy's LAPACK: nothing else is needed."""
+"""LINPACK with the LAPACK of NumPy; needs no other software."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from edgeddl import machine
 from edgeddl.linpack.figures import NodeFigures
+from edgeddl.linpack.monitor import SensorMonitor
 from edgeddl.linpack.problem import LARGEST_RESIDUAL, count_flops
 from edgeddl.linpack.process import check_end, running
-from edgeddl.linpack.watch import Watch
 from edgeddl.log import logger
 from edgeddl.terminal import ProgressBar
 
-# The system and LAPACK's copy of it, which becomes its factors.
+# The system, and LAPACK's copy of it for the factors.
 MATRICES = 2
 
 
@@ -30,7 +30,7 @@ class Task:
 
 
 class EstimatedBar:
-    """LAPACK says nothing until it is done: the bar goes by the speed known so far."""
+    """LAPACK reports no progress, so the bar is estimated from the speed measured so far."""
 
     def __init__(self, task: Task) -> None:
         self._solve_gflop = count_flops(task.n) / 1e9
@@ -43,18 +43,18 @@ class EstimatedBar:
         )  # fmt: skip
         self._repeats = task.repeats
 
-    def know(self, gflops: float) -> None:
+    def set_speed(self, gflops: float) -> None:
         self._gflops = gflops
         self._since = time.perf_counter()
 
     def solved(self, seconds: float) -> None:
         self._done += 1
-        self.know(self._solve_gflop / seconds)
+        self.set_speed(self._solve_gflop / seconds)
         self.show()
 
     def show(self) -> None:
         elapsed = time.perf_counter() - self._since
-        # a solve that takes longer than estimated is not done before it is done
+        # A solve that takes longer than estimated stays at 99 %.
         part = min(elapsed * self._gflops / self._solve_gflop, 0.99)
         share = min((self._done + part) / self._repeats, 1.0)
         self._bar.update(max(round(100 * share) - self._bar.n, 0))
@@ -64,37 +64,39 @@ class EstimatedBar:
 
 
 def run_numpy(task: Task) -> NodeFigures:
-    """All repeats in one process."""
+    """Run all repeats in one process."""
     threads = dict.fromkeys(machine.THREAD_VARIABLES, str(task.threads))
     command = [sys.executable, "-m", "edgeddl.linpack.solve", str(task.n), str(task.repeats)]
     bar = EstimatedBar(task)
     try:
-        with Watch(bar.show) as watch, running(command, os.environ | threads) as process:
+        with SensorMonitor(bar.show) as monitor, running(command, os.environ | threads) as process:
             blas, solves = _follow(process, task, bar)
     finally:
         bar.close()
-    return _summarise(task, blas, solves, watch)
+    return _summarise(task, blas, solves, monitor)
 
 
 def _follow(process: Any, task: Task, bar: EstimatedBar) -> tuple[str, list[dict[str, float]]]:
-    """The figures, in the order the process tells them."""
-    blas, solves, said = "", [], []
+    """Read the results that the process prints."""
+    blas, solves, output = "", [], []
     for line in process.stdout:
-        said.append(line)
+        output.append(line)
         figures = json.loads(line) if line.startswith("{") else {}
         if "blas" in figures:
             blas = figures["blas"]
-            bar.know(figures["warm_up_gflops"])
+            bar.set_speed(figures["warm_up_gflops"])
             seconds = task.repeats * count_flops(task.n) / figures["warm_up_gflops"] / 1e9
             logger.info("solving %s equations: about %.0f s", f"{task.n:,}", seconds)
         elif figures:
             solves.append(figures)
             bar.solved(figures["seconds"])
-    check_end(f"solving {task.n:,} equations", process, said)
+    check_end(f"solving {task.n:,} equations", process, output)
     return blas, solves
 
 
-def _summarise(task: Task, blas: str, solves: list[dict[str, float]], watch: Watch) -> NodeFigures:
+def _summarise(
+    task: Task, blas: str, solves: list[dict[str, float]], monitor: SensorMonitor
+) -> NodeFigures:
     best = min(solves, key=lambda one: one["seconds"])
     residual = max(one["residual"] for one in solves)
     median = statistics.median(one["seconds"] for one in solves)
@@ -109,6 +111,6 @@ def _summarise(task: Task, blas: str, solves: list[dict[str, float]], watch: Wat
         residual=residual,
         passed=residual < LARGEST_RESIDUAL,
         processor_share=best["processor_seconds"] / best["seconds"] / task.threads,
-        throttled=watch.throttled,
-        hottest_celsius=watch.hottest_celsius,
+        throttled=monitor.throttled,
+        hottest_celsius=monitor.hottest_celsius,
     )

@@ -1,4 +1,4 @@
-"""Starts a program whose words are read line by line, and leaves nothing of it running."""
+"""Runs a program whose output is read line by line, and cleans up all its processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from edgeddl.errors import LinpackError
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-PATIENCE_SECONDS = 10
+KILL_AFTER_SECONDS = 10
 LAST_LINES = 12
 LIBC = ctypes.CDLL(None)
 
@@ -26,9 +26,10 @@ def running(
     folder: Path | None = None,
     timeout_seconds: float | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """stdout and stderr as one stream. A session of its own: Ctrl-C reaches only us.
+    """Run a program with stdout and stderr as one stream.
 
-    After the timeout it is ended with all its children, and so is what it says.
+    The program has its own session, so that Ctrl-C reaches only this process. After the timeout it
+    is ended with all its children, which also ends its output.
     """
     process = subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -49,7 +50,7 @@ def running(
 
 
 def _end_with_parent() -> None:
-    """In the child: nothing goes on for minutes when we have been killed."""
+    """In the child: end when the parent is killed, instead of running for minutes."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -58,21 +59,23 @@ def _end(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, how)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=PATIENCE_SECONDS)
+            process.wait(timeout=KILL_AFTER_SECONDS)
             return
 
 
-def check_end(what: str, process: subprocess.Popen[str], said: Sequence[str]) -> None:
-    """Raise LinpackError unless the program has ended well."""
+def check_end(what: str, process: subprocess.Popen[str], output: Sequence[str]) -> None:
+    """Raise LinpackError unless the program succeeded."""
     code = process.wait()
     if code == 0:
         return
-    if code == -signal.SIGTERM or "SIGTERM" in "".join(said) or code == 128 + signal.SIGTERM:
-        raise LinpackError(f"{what} was ended: it took too long, or was told to stop")
-    if code in (-signal.SIGKILL, 128 + signal.SIGKILL) or any("signal 9" in line for line in said):
+    if code == -signal.SIGTERM or "SIGTERM" in "".join(output) or code == 128 + signal.SIGTERM:
+        raise LinpackError(f"{what} was stopped: it took too long or received SIGTERM")
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL) or any(
+        "signal 9" in line for line in output
+    ):
         raise LinpackError(
-            f"{what} was killed: most likely it took more memory than there is",
-            hint="a smaller --memory-fraction or --size; --memory-mib where it is not detected",
+            f"{what} was killed, most likely because memory ran out",
+            hint="use a smaller --memory-fraction or --size, or set --memory-mib",
         )
-    words = "\n  ".join(line.rstrip() for line in said[-LAST_LINES:] if line.strip())
-    raise LinpackError(f"{what} ended with exit code {code}:\n  {words or '(it said nothing)'}")
+    tail = "\n  ".join(line.rstrip() for line in output[-LAST_LINES:] if line.strip())
+    raise LinpackError(f"{what} ended with exit code {code}:\n  {tail or '(no output)'}")

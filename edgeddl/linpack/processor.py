@@ -1,4 +1,4 @@
-"""The processor, and how many operations it can make each second at most."""
+"""The processor and its peak speed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from edgeddl import machine
 from edgeddl.hardware import read_sensors
 from edgeddl.hardware.files import read_text
 
-# Operations on doubles each cycle of a core; a fused multiply-add counts as two.
+# Double-precision operations per core and cycle; a fused multiply-add counts as two.
 ARM_PARTS = {
     "0xd07": 4,  # Cortex-A57
     "0xd08": 4,  # Cortex-A72 (Raspberry Pi 4): one 128-bit multiply-add
     "0xd0b": 8,  # Cortex-A76 (Raspberry Pi 5): two
     "0xd0c": 8,  # Neoverse N1
 }
-# AMD: by family, and the model from which on it holds.
+# AMD: by family, then by the first model with that value.
 AMD_FAMILIES = {
     23: ((0x00, 8), (0x30, 16)),  # Zen: 128-bit units; Zen 2: 256
     25: ((0x00, 16),),  # Zen 3; Zen 4 takes two cycles for 512 bits
@@ -26,13 +26,13 @@ AMD_FAMILIES = {
 # Intel's servers with two 512-bit units: Skylake and Cascade Lake, Ice Lake, Sapphire and Emerald
 # Rapids.
 INTEL_WIDE = {0x55, 0x6A, 0x6C, 0x8F, 0xCF}
-# Two kinds of cores with different peaks: Alder, Raptor, Meteor, Arrow and Lunar Lake.
+# Processors with two kinds of cores: Alder, Raptor, Meteor, Arrow and Lunar Lake.
 INTEL_HYBRID = {0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAA, 0xAC, 0xC5, 0xC6, 0xB5, 0xBD}
 
 
 @dataclass(frozen=True)
 class Processor:
-    """What this process may use of it. None: not known, and so is the peak."""
+    """The processor as far as this process may use it; None: unknown, hence no peak."""
 
     name: str
     cores: int
@@ -56,7 +56,7 @@ def read_processor(root: Path = Path("/")) -> Processor:
 
 
 def flops_per_cycle(blocks: list[dict[str, str]]) -> int | None:
-    """By the blocks of /proc/cpuinfo, one a core; None for a processor that is not known here."""
+    """From the blocks of /proc/cpuinfo, one per core; None for unknown processors."""
     parts = {block["CPU part"] for block in blocks if "CPU part" in block}
     if parts:
         return ARM_PARTS.get(parts.pop()) if len(parts) == 1 else None
@@ -88,7 +88,7 @@ def _intel(model: int, flags: set[str]) -> int | None:
 
 
 def _nominal_hertz(blocks: list[dict[str, str]]) -> float | None:
-    """Where the kernel does not set the clock, as in virtual machines: what it reports."""
+    """The reported clock, if the kernel does not control it, as in virtual machines."""
     megahertz = [float(block["cpu MHz"]) for block in blocks if "cpu MHz" in block]
     return max(megahertz) * 1e6 if megahertz else None
 
@@ -107,7 +107,7 @@ def _partition(line: str) -> tuple[str, str, str]:
 
 
 def _count_cores(root: Path) -> int:
-    """Cores, not threads of cores: two of them share the units that compute."""
+    """Physical cores: hardware threads of a core share its arithmetic units."""
     folder = root / "sys/devices/system/cpu"
     siblings = (
         read_text(folder / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu)

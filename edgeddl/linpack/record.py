@@ -1,4 +1,4 @@
-"""linpack.json: the last result of a machine, kept where later runs find it."""
+"""linpack.json: the last result of a machine, in its state folder."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from edgeddl.linpack.processor import Processor
 from edgeddl.linpack.verdict import SICK, Verdict, judge_node
 
 FORMAT = 1
-AGAIN = "python -m edgeddl linpack"
+COMMAND = "python -m edgeddl linpack"
 
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """A machine, what was measured on it, and what that means."""
+    """A machine, its measured values and the verdict."""
 
     time: str
     host: str
@@ -48,7 +48,7 @@ class NodeRecord:
             **asdict(self.figures),
             "peak_gflops": self.peak_gflops,
             "share_of_peak": self.share_of_peak,
-            "verdict": self.verdict.word,
+            "verdict": self.verdict.rating,
             "causes": list(self.verdict.causes),
         }
 
@@ -70,7 +70,7 @@ def make_record(
 
 
 def parse_record(value: Any) -> NodeRecord:
-    """A record from its JSON; ValueError where it is none."""
+    """A record from its JSON; raises ValueError if it is invalid."""
     try:
         if value["format"] != FORMAT:
             raise ValueError(f"format {value['format']}, not {FORMAT}")
@@ -86,9 +86,9 @@ def parse_record(value: Any) -> NodeRecord:
             verdict=Verdict(value["verdict"], tuple(value["causes"])),
         )
     except KeyError as error:
-        raise ValueError(f"a record of a LINPACK run without {error}") from None
+        raise ValueError(f"the record of a LINPACK run lacks {error}") from None
     except TypeError:
-        raise ValueError("no record of a LINPACK run") from None
+        raise ValueError("not a record of a LINPACK run") from None
 
 
 def record_path() -> Path:
@@ -96,31 +96,33 @@ def record_path() -> Path:
 
 
 def read_record(path: Path) -> NodeRecord:
-    """OSError or ValueError where there is none."""
+    """Raises OSError or ValueError if there is no valid record."""
     return parse_record(json.loads(path.read_text()))
 
 
 def check_passed(host: str) -> NodeRecord:
-    """This machine's record, or LinpackError where it has none that would be good enough."""
+    """The record of this machine; raises LinpackError if it has not passed."""
     path = record_path()
-    hint = f"on {host}: {AGAIN}"
+    hint = f"on {host}, run {COMMAND}"
     try:
         record = read_record(path)
     except FileNotFoundError:
-        raise LinpackError(f"LINPACK has not been run on {host}: no {path}", hint=hint) from None
+        raise LinpackError(
+            f"LINPACK has not been run on {host}: {path} is missing", hint=hint
+        ) from None
     except (OSError, ValueError) as error:
         raise LinpackError(f"{path} on {host} cannot be read: {error}", hint=hint) from None
     now = (host, machine.cpu_name(), machine.available_cores())
     then = (record.host, record.cpu, record.cores)
     if now != then:
         raise LinpackError(
-            f"{path} on {host} is of another machine:"
-            f" {_machine(*then)}; this one is {_machine(*now)}",
+            f"{path} on {host} is a record of another machine:"
+            f" {_machine(*then)}; this machine is {_machine(*now)}",
             hint=hint,
         )
-    if record.verdict.word == SICK or not record.figures.passed:
+    if record.verdict.rating == SICK or not record.figures.passed:
         causes = "; ".join(record.verdict.causes)
-        raise LinpackError(f"LINPACK found {host} sick on {record.time}: {causes}", hint=hint)
+        raise LinpackError(f"LINPACK rated {host} as sick on {record.time}: {causes}", hint=hint)
     return record
 
 

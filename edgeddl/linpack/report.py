@@ -1,4 +1,4 @@
-"""Results as tables."""
+"""Renders results as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def render_node(record: NodeRecord) -> str:
         ("host", f"{record.host}, {record.cpu}"),
         ("engine", f"{figures.engine}, {figures.blas} BLAS, threads: {figures.threads}"),
         ("problem", f"{figures.n:,} equations, {figures.seconds:.2f} s"),
-        ("speed", f"{figures.gflops:.1f} GFLOPS at best, {figures.median_gflops:.1f} median"),
+        ("speed", f"{figures.gflops:.1f} GFLOPS best, {figures.median_gflops:.1f} median"),
         ("peak", _peak(record)),
         *([("published", PUBLISHED)] if BOARD in record.cpu else []),
         ("residual", _residual(figures.residual, figures.passed)),
@@ -37,12 +37,12 @@ def render_node(record: NodeRecord) -> str:
 
 def _peak(record: NodeRecord) -> str:
     if record.peak_gflops is None:
-        return "unknown: this processor or its clock is not in the table"
+        return "unknown (this processor or its clock is not in the table)"
     return f"{record.peak_gflops:.1f} GFLOPS; {record.share_of_peak:.0%} reached"
 
 
 def _residual(residual: float, passed: bool) -> str:
-    return f"{residual:.4f}, {'passed' if passed else 'FAILED'} (below {LARGEST_RESIDUAL:g})"
+    return f"{residual:.4f}, {'passed' if passed else 'FAILED'} (limit {LARGEST_RESIDUAL:g})"
 
 
 def _stream(record: NodeRecord) -> list[tuple[str, str]]:
@@ -50,31 +50,31 @@ def _stream(record: NodeRecord) -> list[tuple[str, str]]:
     if stream is None:
         return []
     copy, triad = stream.copy / 1e9, stream.triad / 1e9
-    return [("memory", f"STREAM of one thread: copy {copy:.1f}, triad {triad:.1f} GB/s")]
+    return [("memory", f"STREAM with one thread: copy {copy:.1f}, triad {triad:.1f} GB/s")]
 
 
 def _processor(share: float | None) -> str:
-    return "unknown" if share is None else f"got {share:.0%} of its threads' time"
+    return "unknown" if share is None else f"LINPACK got {share:.0%} of its threads' time"
 
 
 def _throttled(throttled: bool | None, hottest: float | None) -> str:
-    word = {None: "unknown: no sensor", True: "YES", False: "no"}[throttled]
-    return word if hottest is None else f"{word}, {hottest:.0f} C at most"
+    word = {None: "unknown (no sensor)", True: "YES", False: "no"}[throttled]
+    return word if hottest is None else f"{word}, at most {hottest:.0f} C"
 
 
 def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
-    return [("verdict", verdict.word), *[("", cause) for cause in verdict.causes]]
+    return [("verdict", verdict.rating), *[("", cause) for cause in verdict.causes]]
 
 
 def render_cluster(outcome: ClusterOutcome) -> str:
-    """A line for each node alone, then all together."""
+    """A table of the nodes alone, then the joint run."""
     table = render_table(HEADINGS, [_cells(node) for node in outcome.nodes])
     return f"Each node alone\n\n{table}\n\nAll together\n{render_facts(_together(outcome))}"
 
 
 def _cells(node: NodeOutcome) -> list[str]:
     if node.record is None:
-        return [node.host, *["-"] * (len(HEADINGS) - 2), node.verdict.word]
+        return [node.host, *["-"] * (len(HEADINGS) - 2), node.verdict.rating]
     record, figures = node.record, node.record.figures
     share, stream = record.share_of_peak, figures.stream
     return [
@@ -87,7 +87,7 @@ def _cells(node: NodeOutcome) -> list[str]:
         figures.blas,
         "-" if stream is None else f"{stream.copy / 1e9:.1f}",
         {None: "?", True: "yes", False: "no"}[figures.throttled],
-        node.verdict.word,
+        node.verdict.rating,
     ]
 
 
@@ -108,7 +108,7 @@ def _together(outcome: ClusterOutcome) -> list[tuple[str, str]]:
 
 
 def _efficiency(efficiency: float | None) -> str:
-    of_sum = "of the sum of the nodes alone"
+    of_sum = "of the sum of the single nodes"
     return f"{efficiency or 0:.0%} {of_sum}; published for four boards: {PUBLISHED_EFFICIENCY:.0%}"
 
 

@@ -1,7 +1,7 @@
-"""python -m edgeddl.linpack.solve N REPEATS: solves dense systems by NumPy's LAPACK.
+"""python -m edgeddl.linpack.solve N REPEATS: solves dense systems with the LAPACK of NumPy.
 
-A process of its own, because BLAS reads its number of threads when NumPy is imported. Each figure
-is a line of JSON as soon as it is known.
+This is a separate process, because BLAS reads its number of threads when NumPy is imported. Each
+result is printed as a line of JSON.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from edgeddl.linpack.blas import name_of_loaded
 from edgeddl.linpack.problem import EPSILON, count_flops, limit_residual
 
-# Fast on the slowest board, yet large enough to tell how long the problem itself will take.
+# Fast on the slowest board, but large enough to estimate the time of the full problem.
 WARM_UP_SIZE = 1000
 
 
 def scaled_residual(a: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
-    """HPL's: ||Ax-b|| / (eps (||A|| ||x|| + ||b||) n), all in the infinity norm."""
+    """The residual of HPL: ||Ax-b|| / (eps (||A|| ||x|| + ||b||) n), all in the infinity norm."""
     norm_a, norm_x, norm_b = (float(np.linalg.norm(one, np.inf)) for one in (a, x, b))
     error = float(np.linalg.norm(a @ x - b, np.inf))
     return limit_residual(error / (EPSILON * (norm_a * norm_x + norm_b) * len(b)))
 
 
 def make_system(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers between -0.5 and 0.5, as HPL's."""
+    """Uniform random numbers between -0.5 and 0.5, as in HPL."""
     rng = np.random.default_rng(seed)
     a, b = rng.random((n, n)), rng.random(n)
     a -= 0.5
@@ -51,16 +51,16 @@ def solve(n: int, seed: int) -> dict[str, float]:
 
 def main(n: int, repeats: int) -> None:
     warm_up = min(n, WARM_UP_SIZE)
-    solve(warm_up, seed=0)  # wakes threads and clock
+    solve(warm_up, seed=0)  # starts the threads and raises the clock
     seconds = solve(warm_up, seed=0)["seconds"]
     with open("/proc/self/maps") as maps:
         blas = name_of_loaded(maps)
-    _say({"blas": blas, "warm_up_gflops": count_flops(warm_up) / seconds / 1e9})
+    _print_json({"blas": blas, "warm_up_gflops": count_flops(warm_up) / seconds / 1e9})
     for repeat in range(repeats):
-        _say(solve(n, seed=repeat))
+        _print_json(solve(n, seed=repeat))
 
 
-def _say(figures: dict[str, Any]) -> None:
+def _print_json(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Whether a machine, or a cluster, computes as fast as it should; if not, why. Pure.
+"""Rates the speed of a machine or cluster and finds likely causes; pure functions.
 
-Bands are those of a Raspberry Pi 4 at 1.5 GHz, whose peak is 24 GFLOPS: published results are 14
-to 16.5 with a tuned BLAS, and under 8 the BLAS is wrong or the board throttles. As shares of the
-peak they hold for other clocks and processors too.
+The limits are those of a Raspberry Pi 4 at 1.5 GHz with a peak of 24 GFLOPS. Published results are
+14 to 16.5 GFLOPS with a tuned BLAS; below 8 the BLAS is untuned or the board is throttled. The
+limits are applied as shares of the peak, so they also hold for other clocks and processors.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ EXIT_SICK = 4
 
 HEALTHY_SHARE = 14 / 24
 SICK_SHARE = 8 / 24
-# Shorter runs say more of starting than of computing.
+# Start-up dominates shorter runs.
 SHORTEST_SECONDS = 1.0
-# Of its threads' time. 92 to 99 % were seen on a machine that was nearly idle.
+# Share of the threads' time. On a nearly idle machine 92 to 99 % were measured.
 ALONE_SHARE = 0.8
 
-# Published for the whole board. What one thread, hpcc's, has of it is not known to us: hence half.
+# Published for all cores of the board. hpcc uses one thread, whose share is unknown: hence half.
 BOARD = "Raspberry Pi 4"
 BOARD_COPY = 5.4e9
 SLOW_MEMORY_SHARE = 0.5
 
-# Four boards have reached 47 to 54 GFLOPS, 76 to 87 % of four times 15.5.
+# Published for four boards: 47 to 54 GFLOPS, which is 76 to 87 % of four times 15.5.
 PUBLISHED_EFFICIENCY = 0.76
-# A little below, and far below, what was published: our choice.
+# Chosen slightly below and far below the published value.
 HEALTHY_EFFICIENCY = 0.70
 SICK_EFFICIENCY = 0.50
-# Small problems are all communication: one that memory allows takes minutes.
+# Small problems are dominated by communication; one that fills the memory takes minutes.
 SHORTEST_JOINT_SECONDS = 30.0
-# Gigabit Ethernet with MPI: 113 MB/s and 0.1 ms. A cable that came up with 100 Mbit/s gives 11.
+# Gigabit Ethernet with MPI: 113 MB/s and 0.1 ms. A link at 100 Mbit/s reaches 11 MB/s.
 GIGABIT_BYTES = 113e6
 SLOW_LINK_BYTES = 0.7 * GIGABIT_BYTES
 SICK_LINK_BYTES = 0.35 * GIGABIT_BYTES
@@ -44,83 +44,83 @@ SLOW_LATENCY_SECONDS = 0.5e-3
 
 @dataclass(frozen=True)
 class Verdict:
-    """A word, and the likely causes, or why there is no better word."""
+    """A rating with the likely causes, or with the reason for an unknown rating."""
 
-    word: str
+    rating: str
     causes: tuple[str, ...] = ()
 
 
 def judge_node(figures: NodeFigures, peak_gflops: float | None, cpu: str) -> Verdict:
-    """One machine by its speed, as far as that can be compared with something."""
+    """Rate one machine by its share of the peak."""
     if not figures.passed:
         return Verdict(SICK, (_wrong_result(figures.residual),))
     if figures.seconds < SHORTEST_SECONDS:
-        return Verdict(UNKNOWN, (f"a run of {figures.seconds:.2f} s is too short to judge by",))
+        return Verdict(UNKNOWN, (f"a run of {figures.seconds:.2f} s is too short for a rating",))
     causes = _causes(figures, cpu)
     if peak_gflops is None:
-        unknown = f"no share of the peak: {cpu} or its clock is not in the table of processors"
+        unknown = f"unknown peak: {cpu} or its clock is not in the table of processors"
         return Verdict(WARN if causes else UNKNOWN, (*causes, unknown))
-    word = _word(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
-    if word == SICK and figures.blas != REFERENCE and not _was_alone(figures):
-        word = WARN  # others took the time: no fault of the machine, as far as can be seen
-    if word != HEALTHY and not causes:
-        causes = ("no cause found: look at cooling, power supply and other programs",)
-    return Verdict(WARN if word == HEALTHY and causes else word, causes)
+    rating = _rate(figures.gflops / peak_gflops, HEALTHY_SHARE, SICK_SHARE)
+    if rating == SICK and figures.blas != REFERENCE and not _was_alone(figures):
+        rating = WARN  # other programs took the time, so the machine may be fine
+    if rating != HEALTHY and not causes:
+        causes = ("no cause found: check cooling, power supply and other programs",)
+    return Verdict(WARN if rating == HEALTHY and causes else rating, causes)
 
 
 def _was_alone(figures: NodeFigures) -> bool:
     return figures.processor_share is None or figures.processor_share >= ALONE_SHARE
 
 
-def _word(share: float, healthy: float, sick: float) -> str:
+def _rate(share: float, healthy: float, sick: float) -> str:
     if share >= healthy:
         return HEALTHY
     return WARN if share >= sick else SICK
 
 
 def _wrong_result(residual: float) -> str:
-    return f"wrong result, residual {residual:.3g}: memory, overclocking or a broken BLAS"
+    return f"wrong result, residual {residual:.3g}: check memory, overclocking and BLAS"
 
 
 def _causes(figures: NodeFigures, cpu: str) -> tuple[str, ...]:
-    """Whatever would make this machine slow."""
+    """Everything that would make this machine slow."""
     causes = []
     if figures.blas == REFERENCE:
-        causes.append(f"wrong BLAS: the reference one is not tuned; sudo apt install {PACKAGES}")
+        causes.append(f"untuned BLAS (reference): sudo apt install {PACKAGES}")
     if figures.throttled:
-        causes.append("throttled during the run: cooling or power supply")
+        causes.append("throttled during the run: check cooling and power supply")
     if not _was_alone(figures):
         causes.append(
-            f"not alone: got {figures.processor_share:.0%} of its threads' time;"
-            " other programs or a limit have the rest"
+            f"busy machine: LINPACK got {figures.processor_share:.0%} of its threads' time; other"
+            " programs or a CPU limit took the rest"
         )
     if figures.stream and BOARD in cpu and figures.stream.copy < SLOW_MEMORY_SHARE * BOARD_COPY:
-        causes.append(f"slow memory: STREAM copies {figures.stream.copy / 1e9:.1f} GB/s")
+        causes.append(f"slow memory: STREAM copy reaches {figures.stream.copy / 1e9:.1f} GB/s")
     return tuple(causes)
 
 
 def judge_link(link: Link) -> Verdict:
-    """The worst pair of nodes, compared with gigabit Ethernet."""
-    word = _word(link.bytes_per_second, SLOW_LINK_BYTES, SICK_LINK_BYTES)
+    """Compare the worst pair of nodes with gigabit Ethernet."""
+    rating = _rate(link.bytes_per_second, SLOW_LINK_BYTES, SICK_LINK_BYTES)
     causes = []
-    if word != HEALTHY:
+    if rating != HEALTHY:
         causes.append(
-            f"slow link: ping-pong carries {link.bytes_per_second / 1e6:.0f} MB/s,"
-            f" gigabit Ethernet {GIGABIT_BYTES / 1e6:.0f}"
+            f"slow link: ping-pong reaches {link.bytes_per_second / 1e6:.0f} MB/s"
+            f" (gigabit Ethernet: {GIGABIT_BYTES / 1e6:.0f})"
         )
     if link.latency_seconds > SLOW_LATENCY_SECONDS:
         causes.append(f"slow link: ping-pong takes {link.latency_seconds * 1e3:.1f} ms one way")
-    return Verdict(WARN if causes and word == HEALTHY else word, tuple(causes))
+    return Verdict(WARN if causes and rating == HEALTHY else rating, tuple(causes))
 
 
 def judge_efficiency(efficiency: float, seconds: float) -> Verdict:
-    """All nodes together, compared with the sum of each alone."""
+    """Compare the joint run with the sum of the nodes alone."""
     if seconds < SHORTEST_JOINT_SECONDS:
-        why = f"efficiency: a run of {seconds:.1f} s is too short to judge by"
+        why = f"efficiency: a run of {seconds:.1f} s is too short for a rating"
         return Verdict(UNKNOWN, (why,))
-    word = _word(efficiency, HEALTHY_EFFICIENCY, SICK_EFFICIENCY)
-    low = f"efficiency {efficiency:.0%}: published are {PUBLISHED_EFFICIENCY:.0%}"
-    return Verdict(word, () if word == HEALTHY else (low,))
+    rating = _rate(efficiency, HEALTHY_EFFICIENCY, SICK_EFFICIENCY)
+    low = f"efficiency {efficiency:.0%} (published: {PUBLISHED_EFFICIENCY:.0%})"
+    return Verdict(rating, () if rating == HEALTHY else (low,))
 
 
 def judge_result(residual: float, passed: bool) -> Verdict:
@@ -128,7 +128,7 @@ def judge_result(residual: float, passed: bool) -> Verdict:
 
 
 def combine(verdicts: Sequence[Verdict]) -> Verdict:
-    """The worst word, and every cause. What is not known outweighs only what is healthy."""
+    """The worst rating with all causes; unknown ranks between healthy and warn."""
     order = (HEALTHY, UNKNOWN, WARN, SICK)
-    word = max((one.word for one in verdicts), key=order.index)
-    return Verdict(word, tuple(cause for one in verdicts for cause in one.causes))
+    rating = max((one.rating for one in verdicts), key=order.index)
+    return Verdict(rating, tuple(cause for one in verdicts for cause in one.causes))

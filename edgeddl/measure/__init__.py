@@ -1,1 +1,1 @@
-"""Measurements: one a file, each a command that prints a table and writes JSON."""
+"""Benchmarks, one per module; each prints a table and can write JSON."""

@@ -1,4 +1,4 @@
-"""[mpirun -np N] python -m edgeddl bench allreduce: time of an all-reduce by size and algorithm."""
+"""mpirun -np N edgeddl bench allreduce: time of all-reduces by size and algorithm."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from edgeddl.errors import CommunicationError, ConfigError
 from edgeddl.table import render_table
 from edgeddl.terminal import ProgressBar
 
-# The first says what a turn takes, the last are ResNet-18's gradients.
+# The smallest size shows the latency of a turn; the largest are the gradients of ResNet-18.
 DEFAULT_SIZES = "4K,64K,1M,4M,16M,44695848"
 PREDICTED_RANKS = (2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One size and algorithm. Processor seconds: the mean over ranks."""
+    """The result for one size and algorithm; processor_seconds is the mean over ranks."""
 
     size_bytes: int
     algorithm: str
@@ -36,27 +36,30 @@ class Row:
     fastest_seconds: float
     processor_seconds: float
     bus_bytes_per_second: float
-    line_rate_share: float | None  # None within one host: nothing goes over a link
+    line_rate_share: float | None  # None on a single host, which uses no link
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", default=DEFAULT_SIZES, metavar="S,S", help=(
-        "bytes, or with K or M; the last is ResNet-18's gradients (%(default)s)"
+        "sizes in bytes, or with suffix K or M; the largest default is the gradients of ResNet-18"
+        " (default: %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS), metavar="A,A", help=(
-        "ring: pipelined; mpi: Open MPI's, waited for asleep; stock: Open MPI's,"
-        " which spins (%(default)s)"
+        "ring (pipelined, over TCP sockets), mpi (Open MPI, polled between sleeps), stock (Open"
+        " MPI, which keeps a core busy) (default: %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--link-mbit", type=float, default=940.0, metavar="X", help=(
-        "rate of a link, to compare with; gigabit Ethernet leaves 940 to TCP (%(default)s)"
+        "line rate for comparison; TCP reaches 940 on gigabit Ethernet (default: %(default)s)"
     ))  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help=(
+        "all-reduces per size and algorithm (default: %(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
 
 
 def run(options: argparse.Namespace) -> int:
     communicator = connect()
-    log.speak_as(communicator.rank, communicator.size, communicator.host)
+    log.set_rank(communicator.rank, communicator.size, communicator.host)
     return run_as_rank(communicator, lambda: _run(options, communicator))
 
 
@@ -72,21 +75,22 @@ def _run(options: argparse.Namespace, communicator: Communicator) -> int:
 
 
 def _check(options: argparse.Namespace, ranks: int) -> tuple[list[int], list[str]]:
-    """Sizes and algorithms, or what is wrong with the options."""
+    """Parse the sizes and algorithms; raises ConfigError if an option is wrong."""
     if ranks == 1:
         raise ConfigError(
-            "one rank has nothing to sum", hint="mpirun -np 4 python -m edgeddl bench allreduce"
+            "bench allreduce needs at least two ranks",
+            hint="start it with mpirun -np 4 edgeddl bench allreduce",
         )
     algorithms = options.algorithms.split(",")
     if unknown := [name for name in algorithms if name not in ALGORITHMS]:
-        raise ConfigError(f"--algorithms: {unknown[0]!r} is none of {', '.join(ALGORITHMS)}")
+        raise ConfigError(f"--algorithms: {unknown[0]!r} is not one of {', '.join(ALGORITHMS)}")
     if options.repeats < 1 or not options.link_mbit > 0:
         raise ConfigError("--repeats and --link-mbit must be above 0")
     return [parse_size(text) for text in options.sizes.split(",")], algorithms
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "64K", "4M" or "44695848"; whole float32 numbers."""
+    """Bytes of a size such as "64K", "4M" or "44695848", rounded down to whole float32 numbers."""
     factor = {"K": 2**10, "M": 2**20}.get(text[-1:].upper(), 1)
     number = text if factor == 1 else text[:-1]
     if not number.isdecimal() or int(number) * factor < 4:
@@ -106,8 +110,10 @@ def _measure(
         communicator.allreduce(array, algorithm)
         times.append((time.perf_counter() - started, time.process_time() - processor))
         if not (array == expected).all():
-            raise CommunicationError(f"{algorithm} gave a wrong sum on rank {communicator.rank}")
-    by_rank = np.array(communicator.allgather(times[1:]))  # the first makes connections
+            raise CommunicationError(
+                f"{algorithm} returned a wrong sum on rank {communicator.rank}"
+            )
+    by_rank = np.array(communicator.allgather(times[1:]))  # the first one includes connecting
     slowest = by_rank[:, :, 0].max(axis=0)
     seconds = float(np.median(slowest))
     bandwidth = bus_bandwidth(size, communicator.size, seconds)
@@ -126,20 +132,21 @@ def _measure(
 def _report(communicator: Communicator, rows: Sequence[Row], options: argparse.Namespace) -> None:
     ranks = communicator.size
     link = calibrate(rows, ranks)
-    log.say(f"all-reduce over {ranks} ranks on {', '.join(dict.fromkeys(communicator.hosts))}\n")
-    log.say(render_rows(rows))
+    hosts = ", ".join(dict.fromkeys(communicator.hosts))
+    log.print_text(f"all-reduce over {ranks} ranks on {hosts}\n")
+    log.print_text(render_rows(rows))
     if link is not None:
-        log.say("\n" + render_prediction(link, max(row.size_bytes for row in rows)))
+        log.print_text("\n" + render_prediction(link, max(row.size_bytes for row in rows)))
     if options.json is not None:
         try:
             write_json(options.json, _to_json(communicator, rows, link, options))
         except OSError as error:
             raise ConfigError(f"--json {options.json}: {error.strerror}") from None
-        log.say(f"\nfigures  {options.json}")
+        log.print_text(f"\nresults  {options.json}")
 
 
 def calibrate(rows: Sequence[Row], ranks: int) -> LinkModel | None:
-    """The model of the ring's figures; None where there are too few."""
+    """Fit the link model to the results of the ring; None if there are too few."""
     ring = [Timing(ranks, row.size_bytes, row.seconds) for row in rows if row.algorithm == "ring"]
     return fit_link(ring) if len({timing.payload_bytes for timing in ring}) > 1 else None
 
@@ -164,7 +171,7 @@ def render_rows(rows: Sequence[Row]) -> str:
 
 
 def render_prediction(link: LinkModel, size: int) -> str:
-    """What the ring's figures say of other numbers of ranks."""
+    """Predict the time of the ring for other numbers of ranks."""
     headings = ("ranks", "predicted", "bus MB/s")
     rows = []
     for ranks in PREDICTED_RANKS:
@@ -172,9 +179,8 @@ def render_prediction(link: LinkModel, size: int) -> str:
         bandwidth = bus_bandwidth(size, ranks, seconds) / 1e6
         rows.append((str(ranks), f"{seconds * 1e3:.1f} ms", f"{bandwidth:.1f}"))
     return (
-        f"the ring, as 2 (N - 1) turns of {link.turn_seconds * 1e3:.2f} ms and"
-        f" {link.bytes_per_second / 1e6:.1f} MB/s a link, for {_size_text(size)}:\n\n"
-        + render_table(headings, rows)
+        f"prediction for {_size_text(size)}: 2 (N - 1) turns of {link.turn_seconds * 1e3:.2f} ms"
+        f" and {link.bytes_per_second / 1e6:.1f} MB/s per link:\n\n" + render_table(headings, rows)
     )
 
 

@@ -1,8 +1,8 @@
-"""python -m edgeddl bench exporter: what scraping costs a training run.
+"""python -m edgeddl bench exporter: measures how much scraping slows down training.
 
-A real run is started and scraped at rates that take turns: never, once a second, and far more
-often, so that the cost stands out of the machine's noise. How long steps took, the run tells
-itself; processor time comes from the kernel and hardly depends on what else the machine does.
+Starts a training run and scrapes it at alternating rates: never, once per second, and much more
+often, so that the cost exceeds the noise. The run itself reports the time of its steps. Processor
+time comes from the kernel and hardly depends on other programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edgeddl.metrics.listening import listen
 from edgeddl.table import render_table
 from edgeddl.terminal import ProgressBar
 
-RATES = (0, 1, 20)  # scrapes a second
+RATES = (0, 1, 20)  # scrapes per second
 TRAINING = (
     "--dataset", "shapes", "--limit-train", "2000", "--limit-test", "16", "--epochs", "100000",
     "--eval-every", "100000", "--progress", "none",
@@ -37,7 +37,7 @@ TRAINING = (
 
 @dataclass
 class Block:
-    """A stretch of a run with one rate of scrapes: seconds and processor seconds of a step."""
+    """Part of a run with one scrape rate; seconds and processor seconds are per step."""
 
     rate: int
     steps: int
@@ -47,15 +47,19 @@ class Block:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="resnet9", metavar="NAME", help="(%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(%(default)s)")
+    parser.add_argument("--model", default="resnet9", metavar="NAME", help=(
+        "network to train (default: %(default)s)"
+    ))  # fmt: skip
+    parser.add_argument("--batch-size", type=int, default=16, metavar="N", help=(
+        "images per step (default: %(default)s)"
+    ))  # fmt: skip
     parser.add_argument("--rounds", type=int, default=6, metavar="N", help=(
-        "how often each rate has its turn (%(default)s)"
+        "number of rounds; each round measures every rate (default: %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--seconds", type=float, default=5.0, metavar="X", help=(
-        "how long a turn takes (%(default)s)"
+        "seconds per rate and round (default: %(default)s)"
     ))  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         check_output_path("--json", options.json)
     with _training(options) as run:
-        run.wait_for_steps(5)  # the first ones pay for what is done once
-        turns = ProgressBar([*RATES] * options.rounds, "turns", leave=False)
-        blocks = [run.measure(rate, options.seconds) for rate in turns]
+        run.wait_for_steps(5)  # the first steps include one-time work
+        rates = ProgressBar([*RATES] * options.rounds, "measuring", leave=False)
+        blocks = [run.measure(rate, options.seconds) for rate in rates]
     print(render(blocks))
     if options.json:
         write_json(options.json, [asdict(block) for block in blocks])
@@ -74,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(blocks: list[Block]) -> str:
-    """A line for each rate, and what follows for one scrape a second."""
+    """A row per rate, and the resulting cost of one scrape per second."""
     by_rate = {rate: [block for block in blocks if block.rate == rate] for rate in RATES}
     time_ratio = {rate: _ratio(by_rate, rate, "step_seconds") for rate in RATES}
     work_ratio = {rate: _ratio(by_rate, rate, "processor_seconds") for rate in RATES}
@@ -90,17 +94,17 @@ def render(blocks: list[Block]) -> str:
             f"{median(answers):.1f}" if answers else "-",
             f"{max(answers):.1f}" if answers else "-",
         ])  # fmt: skip
-    header = ["scrapes/s", "step ms", "ratio", "processor ms", "ratio", "answer ms", "longest"]
+    header = ["scrapes/s", "step ms", "ratio", "processor ms", "ratio", "response ms", "max ms"]
     cost = _scrape_processor_seconds(by_rate)
     return (
         f"{render_table(header, rows)}\n\n"
         f"a scrape takes {1e3 * cost:.2f} ms of processor time:"
-        f" once a second, {cost:.2%} of one core"
+        f" at one scrape per second, {cost:.2%} of one core"
     )
 
 
 def _scrape_processor_seconds(by_rate: dict[int, list[Block]]) -> float:
-    """What a step costs more with most scrapes than in the same round without, for each of them."""
+    """Additional processor time per scrape, at the highest rate compared with no scrapes."""
     pairs = zip(by_rate[RATES[-1]], by_rate[RATES[0]], strict=True)
     return median(
         (many.processor_seconds - none.processor_seconds) * many.steps / len(many.answer_seconds)
@@ -109,14 +113,14 @@ def _scrape_processor_seconds(by_rate: dict[int, list[Block]]) -> float:
 
 
 def _ratio(by_rate: dict[int, list[Block]], rate: int, name: str) -> float:
-    """To the turn without scrapes in the same round: what changes slowly falls out."""
+    """Ratio to the block without scrapes of the same round, which cancels slow drifts."""
     pairs = zip(by_rate[rate], by_rate[RATES[0]], strict=True)
     return median(getattr(one, name) / getattr(other, name) for one, other in pairs)
 
 
 @contextlib.contextmanager
 def _training(options: argparse.Namespace) -> Iterator[_Run]:
-    """A run of its own, in a folder that is removed with it."""
+    """Start a training run in a temporary folder."""
     with contextlib.closing(listen("127.0.0.1", 0, option="", who="a measurement")) as probe:
         port = probe.getsockname()[1]
     given = ["--model", options.model, "--batch-size", str(options.batch_size)]
@@ -127,12 +131,12 @@ def _training(options: argparse.Namespace) -> Iterator[_Run]:
         try:
             yield _Run(process, f"http://127.0.0.1:{port}/metrics")
         finally:
-            process.kill()  # its folder goes too: there is nothing to finish
+            process.kill()  # its folder is deleted, so no clean end is needed
             process.wait()
 
 
 class _Run:
-    """A training process, seen from outside."""
+    """A training process that is scraped."""
 
     def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
         self._process = process
@@ -140,14 +144,14 @@ class _Run:
 
     def wait_for_steps(self, steps: int) -> None:
         while self._process.poll() is None:
-            with contextlib.suppress(OSError):  # does not listen yet
+            with contextlib.suppress(OSError):  # not listening yet
                 if self._steps()[0] >= steps:
                     return
             time.sleep(0.2)
         raise self._ended()
 
     def _ended(self) -> EdgeddlError:
-        return EdgeddlError("the run to be measured has ended", hint="its message is above")
+        return EdgeddlError("the measured training run has ended", hint="see its message above")
 
     def measure(self, rate: int, seconds: float) -> Block:
         steps, step_seconds = self._steps()
@@ -157,13 +161,13 @@ class _Run:
         later_steps, later_seconds = self._steps()
         taken = later_steps - steps
         if not taken:
-            raise EdgeddlError(f"no step ended within {seconds:g} s", hint="give larger --seconds")
+            raise EdgeddlError(f"no step ended within {seconds:g} s", hint="use a larger --seconds")
         return Block(
             rate, taken, (later_seconds - step_seconds) / taken, processor / taken, answers
         )
 
     def _scrape(self, rate: int, seconds: float) -> list[float]:
-        """Scrape at a rate for so long; how long each answer took."""
+        """Scrape at a rate for some time; returns the time of each response."""
         end, answers = time.monotonic() + seconds, []
         while (left := end - time.monotonic()) > 0:
             started = time.monotonic()
@@ -175,7 +179,7 @@ class _Run:
         return answers
 
     def _steps(self) -> tuple[int, float]:
-        """Steps so far and their seconds, as the run tells."""
+        """Number of steps so far and their total time, from the metrics of the run."""
         values = dict(line.rsplit(" ", 1) for line in self._get().splitlines() if line[:1] != "#")
         sums = {name.partition("{")[0]: float(value) for name, value in values.items()}
         name = names.STEP_SECONDS.name

@@ -1,1 +1,1 @@
-"""What a rank and a node tell Prometheus; names.py has every metric."""
+"""Prometheus metrics of ranks and nodes; names.py lists every metric."""

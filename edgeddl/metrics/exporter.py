@@ -1,4 +1,4 @@
-"""python -m edgeddl exporter: a node's metrics for Prometheus, a permanent service."""
+"""python -m edgeddl exporter: a service with the metrics of a node for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,43 +21,49 @@ from edgeddl.metrics.power import PowerMeter
 from edgeddl.metrics.server import Answer, MetricsServer, Pages
 
 DEFAULT_PORT = 9835
-# Short enough for the energy of a step, long enough for a Pi, where each takes two processes.
+# Short enough to measure the energy of steps, long enough for a Pi, where a sample starts two
+# processes.
 SAMPLE_EVERY_SECONDS = 2.0
 
 
 DESCRIPTION = """\
-Serves /metrics until SIGTERM or Ctrl-C. What this machine has no sensor for is absent. Training
-serves its own: python -m edgeddl.train --metrics-port N."""
+Serve /metrics until SIGTERM or Ctrl-C. Metrics without a sensor on this machine are absent. To
+serve the metrics of training, use edgeddl train --metrics-port N."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("--address", metavar="ADDRESS", help=(
         "listen on this address, or on this host's address in a network such as 10.42.0.0/24"
-        " (default: $EDGEDDL_METRICS_ADDRESS, then 127.0.0.1)"
+        " (default: $EDGEDDL_METRICS_ADDRESS, or else 127.0.0.1)"
     ))  # fmt: skip
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, metavar="N", help="(%(default)s)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, metavar="N", help=(
+        "listen on this port (default: %(default)s)"
+    ))  # fmt: skip
     parser.add_argument("--power-file", type=Path, metavar="FILE", help=(
-        "the last line of this file begins with the board's power in watts, written by the program"
-        " of a USB meter at least once a minute; before all other sources"
+        "read the power in watts from the start of the last line of this file, which the program of"
+        " a USB meter writes at least once a minute; takes precedence over other sources"
     ))  # fmt: skip
     parser.add_argument("--power-model", choices=("auto", "pi4", "none"), default="auto", help=(
-        "where nothing measures power, estimate it as that of a Raspberry Pi 4;"
-        " auto: only on such a board (%(default)s)"
+        "if power is not measured, estimate it for a Raspberry Pi 4 (pi4), only on such a board"
+        " (auto) or never (none) (default: %(default)s)"
     ))  # fmt: skip
     parser.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until SIGTERM or Ctrl-C."""
+    """Serve metrics until SIGTERM or Ctrl-C."""
     if not 0 <= options.port <= 65535:
         raise ConfigError(f"--port {options.port}: expected a number from 0 to 65535")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # also out of a sensor that hangs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # also while a sensor hangs
     meter = PowerMeter(file=options.power_file, model=_uses_model(options))
     metrics = NodeMetrics(options.root, record_path(), meter)
     metrics.sample()
     listener = listen(
-        metrics_address(options.address), options.port, option="--port", who="the node's exporter"
+        metrics_address(options.address),
+        options.port,
+        option="--port",
+        who="the exporter of this node",
     )
     with closing(MetricsServer(listener, pages(metrics.instruments))) as server:
         logger.info("metrics at http://%s:%d/metrics", server.address, server.port)
@@ -68,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 def pages(instruments: Instruments) -> Pages:
     return {
-        "/": lambda: Answer(b"edgeddl: this machine's metrics are at /metrics\n"),
+        "/": lambda: Answer(b"edgeddl: the metrics of this machine are at /metrics\n"),
         "/metrics": lambda: Answer(instruments.render(), CONTENT_TYPE),
     }
 

@@ -1,4 +1,4 @@
-"""prometheus_client's objects for the metrics of names.py."""
+"""The values of the metrics of names.py, held by prometheus_client."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Key = tuple[Metric, tuple[tuple[str, str], ...]]
 
 
 class Instruments:
-    """The metrics of one rank or node, in a registry of their own.
+    """The metrics of one rank or node, in their own registry.
 
-    Labels with the same value in all series, such as the host, are given once. A series is there
-    from its first value on: what is not known is absent. Any thread may call.
+    Labels that are the same in all series, such as the host, are set once. A series exists from its
+    first value on, so unknown values are absent. Thread-safe.
     """
 
     def __init__(self, **constant_labels: str) -> None:
-        disable_created_metrics()  # a second series beside each counter, which nobody asks for
+        disable_created_metrics()  # drops the unused _created series of each counter
         self._registry = CollectorRegistry()
         self._constant_labels = constant_labels
         self._families: dict[Metric, Any] = {}
@@ -40,23 +40,23 @@ class Instruments:
         self._lock = threading.Lock()
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        """Give a gauge its value."""
+        """Set a gauge."""
         self._find(metric, labels).set(value)
 
     def add(self, metric: Metric, amount: float, **labels: str) -> None:
-        """Move a counter on."""
+        """Increase a counter."""
         self._find(metric, labels).inc(amount)
 
     def observe(self, metric: Metric, seconds: float, **labels: str) -> None:
-        """Enter a value into a histogram."""
+        """Add a value to a histogram."""
         self._find(metric, labels).observe(seconds)
 
     def follow(self, metric: Metric, value: Callable[[], float], **labels: str) -> None:
-        """A gauge that is asked for its value at each scrape."""
+        """Set a gauge by a function that is called at each scrape."""
         self._find(metric, labels).set_function(value)
 
     def show(self, metric: Metric, *series: Series) -> None:
-        """Have exactly these series of a gauge; without any, its value is not known any more."""
+        """Replace all series of a gauge; without any, the gauge becomes absent."""
         for value, labels in series:
             self.set(metric, value, **labels)
         shown = {_key(metric, labels) for _, labels in series}
@@ -66,7 +66,7 @@ class Instruments:
                 self._families[metric].remove(*self._label_values(metric, dict(key[1])))
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def _find(self, metric: Metric, labels: dict[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""Where an exporter listens: as narrowly as it was told, or a clear message why it cannot."""
+"""Opens the listening sockets of exporters, on one address only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HIGHEST_PORT = 65535
 
 
 def listen(address: str, port: int, *, option: str, who: str) -> socket.socket:
-    """A listening socket. `address` may be a network: then this machine's address in it.
+    """A listening socket. If `address` is a network, this machine's address in it is used.
 
-    option: of the command line, by which the port was given; who: for whom it is, in messages
+    option: the command-line option of the port; who: the user of the socket, for messages
     """
     if port > HIGHEST_PORT:
         raise ConfigError(
-            f"{option}: {who} would have port {port}, above {HIGHEST_PORT}",
-            hint=f"give a smaller {option}",
+            f"{option}: the port {port} for {who} is above {HIGHEST_PORT}",
+            hint=f"use a smaller {option}",
         )
     where = own_address(address)
     family = socket.AF_INET6 if ":" in where else socket.AF_INET
@@ -31,17 +31,17 @@ def listen(address: str, port: int, *, option: str, who: str) -> socket.socket:
 
 
 def own_address(text: str) -> str:
-    """This machine's address in a network such as 10.42.0.0/24; any other text as it is."""
+    """This machine's address in a network such as 10.42.0.0/24; other text is returned as is."""
     if "/" not in text:
         return text
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
         raise ConfigError(
-            f"{text} is no network", hint="a network looks like 10.42.0.0/24"
+            f"{text} is not a network", hint="write a network like 10.42.0.0/24"
         ) from None
     family = socket.AF_INET6 if network.version == 6 else socket.AF_INET
-    # Connecting a datagram socket sends nothing, but chooses the address that would send.
+    # Connecting a datagram socket sends nothing, but selects the source address.
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((str(network.network_address + 1), 9))
@@ -51,13 +51,13 @@ def own_address(text: str) -> str:
     if not address or ipaddress.ip_address(address) not in network:
         raise ConfigError(
             f"this machine, {socket.gethostname()}, has no address in the network {text}",
-            hint="ip -brief address shows those it has",
+            hint="list its addresses with: ip -brief address",
         )
     return address
 
 
 def is_local_host(field: str) -> bool:
-    """Whether the Host field of a request, with or without a port, names this machine itself."""
+    """Whether the Host field of a request, with or without a port, refers to this machine."""
     found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::[0-9]*)?", field.strip())
     name = (found[1] or found[2] or "").lower().removesuffix(".") if found else ""
     own = socket.gethostname().lower()
@@ -72,13 +72,13 @@ def is_local_host(field: str) -> bool:
 def _cannot_listen(error: OSError, where: str, port: int, option: str, who: str) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
         return ConfigError(
-            f"port {port} of {where} is in use already; it was to be for {who}",
-            hint=f"another run may be there: give another {option},"
-            f" or see who it is: ss -ltnp 'sport = :{port}'",
+            f"cannot listen on port {port} of {where} for {who}: the port is in use",
+            hint=f"another run may use it; choose another {option}, or find the program with"
+            f" ss -ltnp 'sport = :{port}'",
         )
-    # create_server adds the address a second time
+    # create_server appends the address to the reason
     reason = (error.strerror or str(error)).partition(" (while attempting")[0]
     return ConfigError(
-        f"{who} cannot listen on port {port} of {where}: {reason}",
-        hint="ip -brief address shows the addresses of this machine",
+        f"cannot listen on port {port} of {where} for {who}: {reason}",
+        hint="list the addresses of this machine with: ip -brief address",
     )

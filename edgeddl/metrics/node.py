@@ -1,4 +1,4 @@
-"""A node's own metrics: sensors, power, links, memory, the last LINPACK result."""
+"""Metrics of a node: sensors, power, links, memory and the last LINPACK result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINPACK_METRICS = (
 
 
 class NodeMetrics:
-    """Reads everything at each `sample`; a sensor that falls silent takes its metric with it."""
+    """Updates all metrics at each `sample`; the metric of a failing sensor becomes absent."""
 
     def __init__(self, root: Path, linpack: Path, meter: PowerMeter) -> None:
         self.instruments = Instruments(host=socket.gethostname())
@@ -84,7 +84,7 @@ class NodeMetrics:
     def _set_linpack(self) -> None:
         try:
             series = _linpack_series(read_record(self._linpack))
-        except (OSError, ValueError):  # no result, or none that this version understands
+        except (OSError, ValueError):  # missing, damaged or of another version
             series = {}
         for metric in LINPACK_METRICS:
             self.instruments.show(metric, *series.get(metric, ()))
@@ -99,5 +99,5 @@ def _linpack_series(record: NodeRecord) -> dict[names.Metric, list[Series]]:
         names.LINPACK_PEAK: [] if share is None else [(share, engine)],
         names.LINPACK_PASSED: [(float(figures.passed), engine)],
         names.LINPACK_TIME: [(moment, engine)],
-        names.LINPACK_VERDICT: [(1.0, engine | {"verdict": record.verdict.word})],
+        names.LINPACK_VERDICT: [(1.0, engine | {"verdict": record.verdict.rating})],
     }

@@ -1,4 +1,4 @@
-"""A node's power and energy: measured where something measures it, else estimated."""
+"""Power and energy of a node, measured if possible, otherwise estimated."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from pathlib import Path
 
 from edgeddl.hardware import Sensors
 
-# A Raspberry Pi 4 (watts): idle 1.6-2.7, all cores at work 5, in LINPACK 7.2. How a core is at work
-# /proc/stat does not say, so the estimate lies between: off by up to 0.6 W idle, 1.1 W at work.
+# Power of a Raspberry Pi 4 in watts: 1.6 to 2.7 idle, 5 with all cores busy, 7.2 in LINPACK.
+# /proc/stat does not show the kind of work, so the estimate is a mean, with an error of up to 0.6 W
+# when idle and 1.1 W when busy.
 IDLE_WATTS = 2.15
 BUSY_WATTS = 6.1
-# A meter's file that has not been written for so long says nothing of now.
+# Readings of a meter that are older than this are ignored.
 STALE_SECONDS = 60.0
-# Its last line is within so many bytes; all of it would be read every two seconds, for months.
+# The last line is within this many bytes. Reading the whole file every two seconds would be slow
+# after months.
 LAST_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Power:
-    """Watts over the time since the reading before, the energy in it, and how it is known."""
+    """Mean power since the previous reading, the energy in that time, and the source."""
 
     source: str
     watts: float
@@ -30,16 +32,16 @@ class Power:
 
 
 def estimate_watts(sensors: Sensors, utilization: float | None) -> float | None:
-    """By how busy the cores were, and at what part of their clock."""
+    """Estimate from the utilisation and the clock of the cores."""
     if utilization is None:
         return None
     now, most = sensors.clock_hertz, sensors.clock_max_hertz
-    pace = min(now / most, 1.0) if now and most else 1.0
-    return IDLE_WATTS + utilization * pace * (BUSY_WATTS - IDLE_WATTS)
+    clock_ratio = min(now / most, 1.0) if now and most else 1.0
+    return IDLE_WATTS + utilization * clock_ratio * (BUSY_WATTS - IDLE_WATTS)
 
 
 def read_meter_file(path: Path, now: Callable[[], float] = time.time) -> float | None:
-    """Watts: the first number of the last line of a file that a USB meter's program writes."""
+    """The first number in the last line of a file written by the program of a USB meter."""
     try:
         if now() - path.stat().st_mtime > STALE_SECONDS:
             return None
@@ -54,9 +56,10 @@ def read_meter_file(path: Path, now: Callable[[], float] = time.time) -> float |
 
 
 class PowerMeter:
-    """Asks the best source there is, at each reading, and counts the energy since the one before.
+    """Reads the best available source and integrates the energy between readings.
 
-    First a meter's file, then a chip in the supply line, the processor's own counter, the model.
+    Sources in order of preference: file of a meter, chip in the supply line, energy counter of the
+    processor, model.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class PowerMeter:
         return None
 
     def _counted_watts(self, joules: float | None, seconds: float) -> float | None:
-        """From two readings of a counter; None where it has begun anew in between."""
+        """Power from two readings of a counter; None if the counter wrapped in between."""
         if joules is None or self._last_joules is None or seconds <= 0:
             return None
         return (joules - self._last_joules) / seconds if joules >= self._last_joules else None

@@ -1,28 +1,28 @@
-"""Knows when somebody has asked for metrics, and lets them ask once more before the end."""
+"""Delays the end of a run until Prometheus has scraped the final values."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-# Two of the intervals at which Prometheus comes (cluster/monitoring/prometheus.yml).
-PATIENCE_SECONDS = 10.0
+# Two scrape intervals of Prometheus (cluster/monitoring/prometheus.yml).
+TIMEOUT_SECONDS = 10.0
 
 
 class Scrapes:
-    """Any thread may count; one waits."""
+    """Counts scrapes. Any thread may call `count`; only one may wait."""
 
-    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience_seconds
+    def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._timeout = timeout_seconds
         self._last: float | None = None
-        self._came = threading.Event()
+        self._scraped = threading.Event()
 
     def count(self) -> None:
         self._last = time.monotonic()
-        self._came.set()
+        self._scraped.set()
 
     def await_last(self) -> None:
-        """Wait for one more; not at all if nobody has come lately."""
-        if self._last is not None and time.monotonic() - self._last < self._patience:
-            self._came.clear()
-            self._came.wait(self._patience)
+        """Wait for one more scrape, unless there was none recently."""
+        if self._last is not None and time.monotonic() - self._last < self._timeout:
+            self._scraped.clear()
+            self._scraped.wait(self._timeout)

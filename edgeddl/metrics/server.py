@@ -1,11 +1,10 @@
-"""A small HTTP server for metrics and the live page, which no client can hold up.
+"""A small HTTP server for metrics and the live page, which slow clients cannot block.
 
-One thread serves all connections: it renders values that are kept ready, which takes a few
-milliseconds. A client has a few seconds for its request and for taking the answer, together; when
-too many are there at a time, the one that has been there longest goes.
+One thread serves all connections; rendering takes a few milliseconds. A client has a few seconds to
+send its request and receive the response. If there are too many connections, the oldest is closed.
 
-A page from elsewhere can have a browser ask a server on the loopback interface: its own name then
-resolves to 127.0.0.1 (DNS rebinding). The Host field still has that name, and is checked.
+A malicious web page can make a browser send requests to the loopback interface, by a host name that
+resolves to 127.0.0.1 (DNS rebinding). The Host field contains that name, so it is checked.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """A body and what it is."""
+    """An HTTP response."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -51,20 +50,20 @@ Pages = dict[str, Callable[[], Answer]]
 
 
 class MetricsServer:
-    """Serves pages by path, on a socket that listens already, from a thread of its own."""
+    """Serves pages by path on a listening socket, in its own thread."""
 
     def __init__(self, listener: socket.socket, pages: Pages) -> None:
         self.address, self.port = listener.getsockname()[:2]
         self._listener = listener
         self._is_loopback = ipaddress.ip_address(self.address).is_loopback
         self._pages = pages
-        self._clients: dict[asyncio.Task[None], None] = {}  # in the order in which they came
+        self._clients: dict[asyncio.Task[None], None] = {}  # oldest first
         self._started = threading.Event()
         self._thread = start_thread(self._run, "edgeddl-metrics")
         self._started.wait()
 
     def close(self) -> None:
-        """Stop listening; answers under way have a moment, then clients are let go."""
+        """Stop listening and close connections, after a short time for pending responses."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closed.set)
             self._thread.join()
@@ -73,7 +72,7 @@ class MetricsServer:
         try:
             asyncio.run(self._serve())
         finally:
-            self._started.set()  # also where it could not start: a run shall not wait for it
+            self._started.set()  # also if it failed to start, so that the run does not wait
 
     async def _serve(self) -> None:
         self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()
@@ -89,7 +88,7 @@ class MetricsServer:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._clients) >= CONNECTIONS:
             oldest = next(iter(self._clients))
-            del self._clients[oldest]  # now: many may come before it has ended
+            del self._clients[oldest]  # now, because more clients may connect before it ends
             oldest.cancel()
         task = asyncio.current_task()
         assert task is not None
@@ -101,30 +100,30 @@ class MetricsServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
-            pass  # a client that is slow, or has left
+            pass  # the client is too slow or has disconnected
         finally:
-            writer.transport.abort()  # without effect on a connection that has ended well
+            writer.transport.abort()  # no effect on a connection that was closed properly
             self._clients.pop(task, None)
 
     def _respond(self, request: bytes | None) -> bytes:
         if request is None:
-            return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            return _error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         line, *fields = request.split(b"\r\n")
         words = line.split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/"):
-            return _refusal(HTTPStatus.BAD_REQUEST)
+            return _error(HTTPStatus.BAD_REQUEST)
         if self._is_loopback and not all(map(is_local_host, _hosts(fields))):
-            return _refusal(HTTPStatus.FORBIDDEN, LOCAL_ONLY)
+            return _error(HTTPStatus.FORBIDDEN, LOCAL_ONLY)
         if words[0] not in (b"GET", b"HEAD"):
-            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
         path = words[1].split(b"?", 1)[0].decode("latin-1")
         if path not in self._pages:
-            return _refusal(HTTPStatus.NOT_FOUND)
+            return _error(HTTPStatus.NOT_FOUND)
         return _render(HTTPStatus.OK, self._pages[path](), with_body=words[0] == b"GET")
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | None:
-    """A request up to the empty line; None if it is too long."""
+    """Read a request up to the empty line; None if it is too long."""
     with contextlib.suppress(asyncio.LimitOverrunError):
         return await reader.readuntil(b"\r\n\r\n")
     return None
@@ -136,7 +135,7 @@ def _hosts(fields: Iterable[bytes]) -> list[str]:
     return [value.decode("latin-1") for name, _, value in pairs if name.strip().lower() == b"host"]
 
 
-def _refusal(status: HTTPStatus, reason: str = "", **headers: str) -> bytes:
+def _error(status: HTTPStatus, reason: str = "", **headers: str) -> bytes:
     text = f"{status.value} {status.phrase}{reason}\n"
     return _render(status, Answer(text.encode(), headers=headers))
 

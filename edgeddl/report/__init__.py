@@ -1,1 +1,1 @@
-"""Runs, looked at afterwards or while they go on: a page of plots and the numbers beneath."""
+"""Reports on finished and running runs: a page of plots, PNG files, tables and JSON."""

@@ -1,4 +1,4 @@
-"""How plots are drawn: style, axes over time, a line for each rank; as SVG and as PNG."""
+"""Style and helpers shared by the plots: time axes, one line per rank, SVG and PNG output."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgeddl.errors import ConfigError
-from edgeddl.report.run import Run, Steps, thinned
+from edgeddl.report.run import Run, Steps, subsample
 
 try:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 except ImportError as error:
     raise ConfigError(
-        f"plots are drawn by Matplotlib, which cannot be imported: {error}",
-        hint="pip install 'edgeddl[report]', or --json for the numbers alone",
+        f"plots need Matplotlib, which cannot be imported: {error}",
+        hint="run pip install 'edgeddl[report]', or use --json to get the figures without plots",
     ) from None
 
-# Text and lines have this colour, so that the page can put its own, light or dark, in its place.
+# The page replaces this colour by its own text colour, for light or dark mode.
 INK = "#010203"
-# Paul Tol's "bright": told apart by the colour-blind, and on light and dark paper.
+# Paul Tol's "bright" palette: colour-blind safe, readable on light and dark backgrounds.
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "edgeddl",  # the same run, the same file
+    "svg.hashsalt": "edgeddl",  # makes the output reproducible
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.edgecolor": INK,
@@ -44,19 +44,19 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "lines.linewidth": 1.4,
 }
-# Autoscaling leaves 5 % of the data's range, which is nothing above lines that are flat.
+# Autoscaling leaves 5 % of the data range, which is no margin above a flat line.
 HEADROOM = 1.05
-# More than this many, and the names in a legend hide the plot.
-MOST_NAMES = 8
+# A longer legend would hide the plot.
+MAX_LEGEND_ENTRIES = 8
 
 
 def drawn_in_style() -> Any:
-    """A context in which figures have the report's style."""
+    """A context in which figures use the style of the report."""
     return rc_context(STYLE)
 
 
 def render_svg(figure: Figure) -> str:
-    """For the inside of a page: without what only files of their own have, addresses above all."""
+    """SVG to embed in the page, without the XML header, metadata and namespace addresses."""
     stream = io.StringIO()
     unnamed = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(stream, format="svg", transparent=True, metadata=unnamed)
@@ -78,7 +78,7 @@ def new_figure(height: float) -> Figure:
 
 
 def columns(runs: Sequence[Run], height: float = 2.8) -> tuple[Figure, list[Any]]:
-    """A column for each run, the same scale in all of them."""
+    """One column per run, with a shared y axis."""
     figure = new_figure(height)
     axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
     if len(runs) > 1:
@@ -92,11 +92,11 @@ def colour_of(index: int) -> str:
 
 
 def name_lines(ax: Any, count: int) -> None:
-    if 1 < count <= MOST_NAMES:
+    if 1 < count <= MAX_LEGEND_ENTRIES:
         ax.legend(loc="best", ncols=2 if count > 4 else 1)
 
 
-# Over time: each value a level that holds since the point before
+# Plots over time: each value is a mean since the previous point
 
 
 def time_unit(runs: Iterable[Run]) -> tuple[float, str]:
@@ -108,7 +108,7 @@ def time_unit(runs: Iterable[Run]) -> tuple[float, str]:
 
 
 def prepare_time(ax: Any, run: Run, unit: tuple[float, str]) -> None:
-    """The axis, and a line where the run was taken up again."""
+    """Label the time axis and mark each resume by a dotted line."""
     ax.set_xlabel(f"time, {unit[1]}")
     for start in run.starts[1:]:
         ax.axvline(start["elapsed"] / unit[0], color=INK, linewidth=0.8, linestyle=":")
@@ -118,7 +118,7 @@ def plot_ranks(
     ax: Any, run: Run, unit: tuple[float, str], value: Callable[[dict[str, Any]], float | None]
 ) -> None:
     for rank, facts in enumerate(run.ranks):
-        points = [  # with a gap where there was no such rank
+        points = [  # None leaves a gap where the run had fewer ranks
             (steps.elapsed / unit[0], value(steps.ranks[rank]) if rank < len(steps.ranks) else None)
             for steps in shown_parts(run)
         ]
@@ -128,19 +128,19 @@ def plot_ranks(
 
 
 def begin_at_zero(first: Any, label: str) -> None:
-    """The axis that all runs share; when all are drawn, because its upper end is fixed then."""
+    """Label the shared y axis and start it at 0. Call this last: it fixes the upper limit."""
     first.set_ylabel(label)
     first.set_ylim(bottom=0, top=first.get_ylim()[1] * HEADROOM)
 
 
 def plot_line(ax: Any, points: Sequence[tuple[float, float | None]], **style: Any) -> None:
-    """With gaps where nothing is known; a single point, of a short run, would not be seen."""
+    """Plot with gaps for None, and with a marker if there is only one point."""
     values = [math.nan if y is None else y for _, y in points]
     ax.plot([x for x, _ in points], values, marker="o" if len(points) == 1 else None, **style)
 
 
 def shown_parts(run: Run) -> list[Steps]:
-    return thinned(run.measured)
+    return subsample(run.measured)
 
 
 def any_rank(runs: Sequence[Run], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The plots of a report. Each is drawn once: as SVG for the page, as PNG for slides and papers."""
+"""The plots of a report, each as SVG for the page and as PNG for slides and papers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from edgeddl.report.results import (
     slowed,
     throughput,
 )
-from edgeddl.report.run import PHASES, Run, Steps
+from edgeddl.report.run import Run, Steps
+from edgeddl.run_format import PHASES
 
-if TYPE_CHECKING:  # drawing says what to do where it is missing
+if TYPE_CHECKING:  # drawing.py reports a missing Matplotlib
     from matplotlib.figure import Figure
 
-# As on the live page (edgeddl/metrics/live.html)
+# The same colours as on the live page (edgeddl/metrics/live.html)
 PHASE_COLOURS = {
     "data": "#66ccee",
     "forward": "#4477aa",
@@ -49,16 +50,16 @@ PHASE_COLOURS = {
 }
 PHASE_NAMES = {"allreduce_wait": "waiting"}
 # Long runs are subsampled: more points than a plot has pixels make the page slow.
-MOST_LOSSES = 2000
-# With room for a line, or a marker, at 100 %
+MAX_LOSSES = 2000
+# Leaves room for a line or a marker at 100 %.
 PERCENT_LIMITS = (0, 105)
-# A loss this many times the first one asks for a logarithmic axis.
-DIVERGED_TIMES = 20
+# A loss that rises to this multiple of the first one is plotted on a logarithmic axis.
+DIVERGED_FACTOR = 20
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its words. Without a figure, the text says why there is none."""
+    """A figure with title and caption; without a figure, the caption gives the reason."""
 
     name: str
     title: str
@@ -74,7 +75,7 @@ def draw_plots(runs: Sequence[Run]) -> list[Plot]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A sort of plot: `draw` gives None where runs do not have what it shows, `absent` says so."""
+    """A kind of plot. If `draw` returns None because data is missing, `absent` is the caption."""
 
     name: str
     title: str
@@ -101,7 +102,7 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
     for index, run in enumerate(runs):
         colour = colour_of(index)
         points = losses(run)
-        points = points[:: len(points) // MOST_LOSSES + 1]
+        points = points[:: len(points) // MAX_LOSSES + 1]
         steps = [step for step, _ in points]
         loss.plot(steps, [value for _, value in points], color=colour, alpha=0.3, linewidth=0.8)
         loss.plot(steps, smoothed([v for _, v in points]), color=colour, label=run.name)
@@ -122,13 +123,13 @@ def _draw_course(runs: Sequence[Run]) -> Figure | None:
 
 
 def _has_diverged(run: Run) -> bool:
-    """Whether a linear axis would show the largest losses only."""
+    """Whether a linear axis would show only the largest losses."""
     values = [value for _, value in losses(run)]
-    return bool(values) and max(values) > DIVERGED_TIMES * max(values[0], 1.0)
+    return bool(values) and max(values) > DIVERGED_FACTOR * max(values[0], 1.0)
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Means over a window that grows with the run: a fiftieth of it, and at least 5 steps."""
+    """Running mean over a fiftieth of the run, at least 5 steps."""
     width = max(len(values) // 50, 5)
     return [
         sum(part) / len(part)
@@ -144,7 +145,7 @@ def _draw_throughput(runs: Sequence[Run]) -> Figure | None:
     unit = time_unit(runs)
     for ax, run in zip(axes, runs, strict=True):
         plot_ranks(ax, run, unit, lambda rank: _ratio(rank["images"], rank["seconds"]))
-    begin_at_zero(axes[0], "images/s of a rank")
+    begin_at_zero(axes[0], "images/s per rank")
     return figure
 
 
@@ -159,7 +160,7 @@ def _draw_memory(runs: Sequence[Run]) -> Figure | None:
     unit = time_unit(runs)
     for ax, run in zip(axes, runs, strict=True):
         plot_ranks(ax, run, unit, lambda rank: _scaled(rank["memory_bytes"], 2**-20))
-    begin_at_zero(axes[0], "memory of a rank, MiB")
+    begin_at_zero(axes[0], "memory per rank, MiB")
     return figure
 
 
@@ -176,13 +177,13 @@ def _draw_split(runs: Sequence[Run]) -> Figure | None:
     figure = new_figure(5.2)
     grid = figure.subplots(2, len(runs), squeeze=False, height_ratios=(3, 2))
     for ax in grid[0][1:]:
-        ax.sharey(grid[0][0])  # not below: runs differ in their ranks
+        ax.sharey(grid[0][0])  # not the row below: runs have different ranks
     for column, run in enumerate(runs):
         if len(runs) > 1:
             grid[0][column].set_title(run.name)
         _stack_steps(grid[0][column], run)
         _stack_ranks(grid[1][column], run)
-    grid[0][0].set_ylabel("ms a step, mean over ranks")
+    grid[0][0].set_ylabel("ms per step, mean over ranks")
     grid[1][0].set_ylabel("rank")
     handles, names = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(names))
@@ -190,8 +191,8 @@ def _draw_split(runs: Sequence[Run]) -> Figure | None:
 
 
 def _stack_steps(ax: Any, run: Run) -> None:
-    parts = [steps for steps in shown_parts(run) if steps.told]
-    parts = [*parts[:1], *parts]  # the first from its first step on
+    parts = [steps for steps in shown_parts(run) if steps.reported]
+    parts = [*parts[:1], *parts]  # repeated to start the plot at the first step
     moments = [steps.step for steps in parts]
     moments[:1] = [steps.first_step for steps in parts[:1]]
     series = [[_phase_milliseconds(steps, phase) for steps in parts] for phase in PHASE_COLOURS]
@@ -201,7 +202,7 @@ def _stack_steps(ax: Any, run: Run) -> None:
 
 
 def _stack_ranks(ax: Any, run: Run) -> None:
-    """A bar for each rank: what its seconds went to."""
+    """A bar for each rank with the share of each phase."""
     ranks = [rank_parts(shown_parts(run), rank) for rank in range(len(run.ranks))]
     left = [0.0] * len(ranks)
     for phase, colour in PHASE_COLOURS.items():
@@ -216,7 +217,7 @@ def _stack_ranks(ax: Any, run: Run) -> None:
     ax.set_yticks(range(len(ranks)), [f"{n} {rank['host']}" for n, rank in enumerate(run.ranks)])
     ax.set_ylim(len(ranks) - 0.5, -0.5)
     ax.set_xlim(0, 100)
-    ax.set_xlabel("% of its time")
+    ax.set_xlabel("% of time")
 
 
 def _phase(rank: dict[str, Any], phase: str) -> float:
@@ -226,9 +227,9 @@ def _phase(rank: dict[str, Any], phase: str) -> float:
 
 
 def _phase_milliseconds(steps: Steps, phase: str) -> float:
-    """Of one step, as the mean over ranks."""
+    """Mean time of one step over ranks."""
     seconds = sum(_phase(rank, phase) for rank in steps.ranks) / len(steps.ranks)
-    return 1000 * seconds / steps.told
+    return 1000 * seconds / steps.reported
 
 
 # Scaling
@@ -256,22 +257,22 @@ def _draw_scaling(runs: Sequence[Run]) -> Figure | None:
 
 
 def _draw_speeds(ax: Any, runs: Sequence[Run]) -> None:
-    """Bars of what all ranks did together, before what they would do without waiting."""
+    """Bars of the measured throughput, in front of the throughput without waiting."""
     positions = range(len(runs))
     reached = [results(run)["images_per_second"] or 0.0 for run in runs]
     efficiencies = [results(run)["scaling_efficiency"] for run in runs]
     alone = [speed / (part or 1.0) for speed, part in zip(reached, efficiencies, strict=True)]
     ax.barh(positions, alone, color=COLOURS[-1], alpha=0.45, height=0.75, label="without waiting")
-    bars = ax.barh(positions, reached, color=COLOURS[0], height=0.45, label="together")
+    bars = ax.barh(positions, reached, color=COLOURS[0], height=0.45, label="measured")
     ax.bar_label(bars, fmt="%.1f", padding=3)
     names = [f"{run.name}\nranks: {describe_ranks(run)}" for run in runs]
     ax.set_yticks(positions, names)
     ax.set_ylim(len(runs) - 0.4, -0.9)
-    ax.set_title("images/s of all ranks")
+    ax.set_title("images/s, all ranks")
     ax.legend(loc="upper right", ncols=2)
 
 
-# Temperature beside throughput
+# Temperature and throttling
 
 
 def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
@@ -288,7 +289,7 @@ def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
         plot_line(speed, points, color=INK)
         prepare_time(speed, run, unit)
         for ax in (heat, clock, speed):
-            _shade_slowed(ax, run, unit)
+            _shade_throttled(ax, run, unit)
         for ax in (heat, clock):
             ax.set_xlabel("")
         if len(runs) > 1:
@@ -300,8 +301,8 @@ def _draw_temperature(runs: Sequence[Run]) -> Figure | None:
     return figure
 
 
-def _shade_slowed(ax: Any, run: Run, unit: tuple[float, str]) -> None:
-    """Red where a board was held back."""
+def _shade_throttled(ax: Any, run: Run, unit: tuple[float, str]) -> None:
+    """Shade the time in which a board was throttled."""
     before = run.starts[0]["elapsed"]
     for steps in shown_parts(run):
         if any(slowed(rank) for rank in steps.ranks):
@@ -313,51 +314,52 @@ KINDS = (
     _Kind(
         "loss",
         "Loss and accuracy",
-        "The loss of each step over all images of all ranks (thin), and its running mean; accuracy "
-        "on the test images, where it was evaluated; the learning rate.",
+        "Training loss of each step (thin line) and its running mean, test accuracy at each "
+        "evaluation, and learning rate.",
         "No step has been recorded yet.",
         _draw_course,
     ),
     _Kind(
         "throughput",
-        "Throughput of each rank",
-        "Images a second, waiting included: all ranks take the same steps, so lines part only "
-        "where ranks have different shares of a batch. A dotted line: the run was taken up again.",
-        "No rank has told of a step yet.",
+        "Throughput per rank",
+        "Images per second, including the time spent waiting. All ranks take the same steps, so "
+        "the lines differ only if ranks have different shares of a batch. A dotted line marks a "
+        "resume.",
+        "No rank has reported a step yet.",
         _draw_throughput,
     ),
     _Kind(
         "time",
         "Where the time goes",
-        "Above, a step in milliseconds, as the mean over ranks; below, each rank over the whole "
-        "run. Waiting is what backward could not hide of the all-reduces. A rank that waits less "
-        "than the others is the one they wait for.",
-        "No rank has told of a step yet.",
+        "Top: the time of a step by phase, averaged over ranks. Bottom: each rank over the whole "
+        "run. Waiting is the part of the all-reduces that backward does not hide. The rank that "
+        "waits least is the bottleneck.",
+        "No rank has reported a step yet.",
         _draw_split,
     ),
     _Kind(
         "scaling",
         "Scaling",
-        "Efficiency is the throughput of all ranks over what they would do if none waited for the "
-        "others (grey). What ranks take from each other otherwise, such as cores of one host, it "
-        "does not show: compare with a run of one rank.",
-        "A run of one rank has nothing to scale; give one of more ranks beside it.",
+        "Efficiency is the measured throughput of all ranks divided by their throughput without "
+        "waiting (grey). It does not show other losses, for example ranks that share the cores of "
+        "one host: compare with a run on one rank for those.",
+        "This plot needs a run on more than one rank.",
         _draw_scaling,
     ),
     _Kind(
         "temperature",
         "Temperature and throttling",
-        "Temperature and clock of the boards, and the throughput beneath. Red: a board was held "
-        "back by heat or by its power supply, as its firmware says.",
-        "The machines of these runs have no sensors of temperature or clock that can be read.",
+        "Temperature and clock frequency of the boards, and the throughput of all ranks. Red: the "
+        "firmware reports that a board was throttled because of heat or its power supply.",
+        "The machines of these runs have no readable temperature or clock sensors.",
         _draw_temperature,
     ),
     _Kind(
         "memory",
         "Memory",
-        "What each rank's process has in memory. A line that rises to the end is a leak; one near "
-        "a board's memory asks for a smaller batch.",
-        "No rank has told of its memory.",
+        "Resident memory of each rank. A line that rises until the end indicates a leak. If a line "
+        "is close to the memory of the board, use a smaller --batch-size.",
+        "No rank has reported its memory.",
         _draw_memory,
     ),
 )

@@ -1,4 +1,4 @@
-"""The page: one file with everything in it, for light and dark screens and for paper."""
+"""The HTML page: one self-contained file, for light and dark screens and for printing."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def render_page(runs: Sequence[Run], plots: Sequence[Plot]) -> str:
     title = " and ".join(run.name for run in runs)
     body = [
         f"<header><h1>{escape(title)}</h1>{_headline(runs)}</header>",
-        *(_complaint(run) for run in runs),
+        *(_problems(run) for run in runs),
         _cards(runs[0]) if len(runs) == 1 else _comparison(runs),
         *(_section(plot) for plot in plots),
         _rank_table(runs),
         *(_options(run) for run in runs),
-        f"<footer>edgeddl {escape(edgeddl.__version__)}. Everything is in this file.</footer>",
+        f"<footer>edgeddl {escape(edgeddl.__version__)}. This file is self-contained.</footer>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -69,24 +69,24 @@ def render_page(runs: Sequence[Run], plots: Sequence[Plot]) -> str:
 
 def _headline(runs: Sequence[Run]) -> str:
     if len(runs) > 1:
-        return f'<p class="muted">{len(runs)} runs side by side</p>'
+        return f'<p class="muted">Comparison of {len(runs)} runs</p>'
     (run,) = runs
     hosts = ", ".join(dict.fromkeys(str(rank["host"]) for rank in run.ranks))
     what = f"{run.options.get('model')} on {run.options.get('dataset')}"
     ranks = counted(len(run.ranks), "rank")
-    if len(run.rank_counts) > 1:  # resumed with another number
+    if len(run.rank_counts) > 1:  # resumed with a different number
         ranks = f"ranks: {describe_ranks(run)},"
     text = f"{what}, {ranks} on {hosts}"
     return f'<p class="muted">{escape(text)}</p>'
 
 
-def _complaint(run: Run) -> str:
-    """What is wrong with a run, if something is."""
+def _problems(run: Run) -> str:
+    """Errors and damaged lines of a run."""
     lines = []
     if run.status == "failed" and run.end is not None:
         lines.append(f"{run.name} failed: {run.end['error']}")
     if run.damaged_lines:
-        lines.append(f"{run.name}: {counted(run.damaged_lines, 'damaged line')} passed over")
+        lines.append(f"{run.name}: skipped {counted(run.damaged_lines, 'damaged line')}")
     return "".join(f'<p class="error">{escape(line)}</p>' for line in lines)
 
 
@@ -103,7 +103,7 @@ def _comparison(runs: Sequence[Run]) -> str:
     parts = [f"<h2>Results</h2>{_table(headings, result_rows(runs))}"]
     options = differing_options(runs)
     parts.append("<h2>Options that differ</h2>")
-    parts.append(_table(headings, options) if options else "<p>None: the same options.</p>")
+    parts.append(_table(headings, options) if options else "<p>All options are the same.</p>")
     return f"<section>{''.join(parts)}</section>"
 
 

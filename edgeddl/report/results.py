@@ -1,4 +1,4 @@
-"""The figures of a run: what tables and JSON show, and what plots are drawn from."""
+"""The figures of a run, for tables, JSON and plots."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edgeddl.hardware import Throttling
-from edgeddl.report.run import PHASES, Json, Run, Steps, by_ranks
+from edgeddl.report.run import Json, Run, Steps, by_ranks
+from edgeddl.run_format import PHASES, REPORTED_STEPS
 
-# In a comparison these differ because runs are two, not because they were meant to.
+# Options that differ from run to run without affecting results.
 NEVER_COMPARED = (
     "run_dir", "summary", "timeline", "timeline_steps", "resume", "progress", "metrics_port",
     "metrics_address",
@@ -18,7 +19,7 @@ NEVER_COMPARED = (
 
 
 def describe_run(run: Run) -> Json:
-    """Everything a report shows of a run, as JSON values."""
+    """Everything a report shows about a run, as JSON values."""
     return {
         "name": run.name,
         "path": str(run.path),
@@ -60,19 +61,19 @@ def results(run: Run) -> Json:
 
 
 def _figure(run: Run, name: str, of_steps: Callable[[Sequence[Steps]], float | None]) -> Any:
-    """As the run's summary has it; of a run without one, from the steps recorded so far."""
+    """From the summary of the run; without one, computed from the steps recorded so far."""
     return (run.end and run.end[name]) or of_steps(run.measured)
 
 
 def _peak_memory(run: Run) -> float | None:
-    """Of the largest rank: its peak where the summary tells it, else the most that was seen."""
+    """Of the largest rank: its peak from the summary, or else the largest recorded value."""
     peaks = [rank["peak_memory_bytes"] for rank in run.end["ranks"]] if run.end else []
     known = [peak for peak in peaks if peak is not None]
     return max(known) if known else _most(run, "memory_bytes")
 
 
 def rank_results(run: Run) -> list[Json]:
-    """Means of each rank over the run; throughput as in the summary, where there is one."""
+    """Means of each rank over the run; throughput from the summary, if there is one."""
     found = [_rank_result(rank_parts(run.measured, rank)) for rank in range(len(run.ranks))]
     ends = run.end["ranks"] if run.end and len(run.end["ranks"]) == len(found) else []
     for rank, end in zip(found, ends, strict=False):
@@ -81,7 +82,7 @@ def rank_results(run: Run) -> list[Json]:
 
 
 def rank_parts(parts: Iterable[Steps], rank: int) -> list[Json]:
-    """What one rank told, as far as there was one of this number."""
+    """What one rank reported, from the parts of the run that had this rank."""
     return [steps.ranks[rank] for steps in parts if rank < len(steps.ranks)]
 
 
@@ -111,9 +112,9 @@ def throughput(parts: Sequence[Steps]) -> float | None:
 
 
 def throughput_alone(parts: Sequence[Steps]) -> float | None:
-    """What all ranks together would do if none waited for the others.
+    """Throughput of all ranks if none had waited for the others.
 
-    Where their number has changed, the mean over the time that each number was in use.
+    If the number of ranks changed, the mean weighted by time.
     """
     groups = [(sum(steps.seconds for steps in same), _alone(same)) for same in by_ranks(parts)]
     seconds = sum(group_seconds for group_seconds, _ in groups)
@@ -123,7 +124,7 @@ def throughput_alone(parts: Sequence[Steps]) -> float | None:
 
 
 def _alone(parts: Sequence[Steps]) -> float | None:
-    """Of steps with the same number of ranks."""
+    """The same for steps with a constant number of ranks."""
     ranks = list(zip(*(steps.ranks for steps in parts), strict=True))
     busy = [sum(part["seconds"] - part["allreduce_wait"] for part in rank) for rank in ranks]
     images = [sum(part["images"] for part in rank) for rank in ranks]
@@ -138,7 +139,7 @@ def efficiency(parts: Sequence[Steps]) -> float | None:
 
 
 def slowed(rank: Json) -> bool:
-    """Whether the rank's board is held back at this moment, by heat or by its supply."""
+    """Whether the rank's board was throttled at the time, by heat or by its power supply."""
     bits = rank["throttling"]
     return bits is not None and Throttling(int(bits)).slowed
 
@@ -155,9 +156,9 @@ def _most(run: Run, name: str) -> float | None:
 
 
 def _was_slowed(run: Run) -> bool | None:
-    """None where no board could tell."""
-    told = [rank for steps in run.steps for rank in steps.ranks if rank["throttling"] is not None]
-    return any(slowed(rank) for rank in told) if told else None
+    """None if no board reports throttling."""
+    known = [rank for steps in run.steps for rank in steps.ranks if rank["throttling"] is not None]
+    return any(slowed(rank) for rank in known) if known else None
 
 
 def _describe_steps(steps: Steps) -> Json:
@@ -165,7 +166,7 @@ def _describe_steps(steps: Steps) -> Json:
         "step": steps.step,
         "elapsed_seconds": round(steps.elapsed, 3),
         "learning_rate": steps.learning_rate,
-        "told_steps": steps.told,
+        REPORTED_STEPS: steps.reported,
         "ranks": steps.ranks,
     }
 
@@ -174,7 +175,7 @@ def _iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
 
 
-# What is compared: its name for people, and how it is written.
+# Rows of the table of results: key, label and format.
 Format = Callable[[Any], str]
 RESULTS: tuple[tuple[str, str, Format], ...] = (
     ("steps", "steps", lambda value: f"{value:,}"),
@@ -185,14 +186,14 @@ RESULTS: tuple[tuple[str, str, Format], ...] = (
     ("images_per_second", "images/s", lambda value: f"{value:.1f}"),
     ("scaling_efficiency", "efficiency", lambda value: f"{value:.1%}"),
     ("wait_share", "waiting", lambda value: f"{value:.1%}"),
-    ("memory_bytes", "peak memory of a rank", lambda value: f"{value / 2**20:.0f} MiB"),
-    ("temperature_celsius", "hottest", lambda value: f"{value:.0f} °C"),
+    ("memory_bytes", "peak memory per rank", lambda value: f"{value / 2**20:.0f} MiB"),
+    ("temperature_celsius", "highest temperature", lambda value: f"{value:.0f} °C"),
     ("slowed", "throttled", lambda value: "yes" if value else "no"),
 )
 
 
 def result_rows(runs: Sequence[Run]) -> list[list[str]]:
-    """A row for each result, a column for each run; "-" for what is not known."""
+    """A row for each result, a column for each run; "-" for unknown values."""
     found = [results(run) for run in runs]
     rows = [
         ["status", *(describe_status(run) for run in runs)],
@@ -206,7 +207,7 @@ def result_rows(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def differing_options(runs: Sequence[Run]) -> list[list[str]]:
-    """A row for each option that is not the same in all runs."""
+    """A row for each option that differs between runs."""
     names = dict.fromkeys(name for run in runs for name in run.options)
     rows = [
         [f"--{name.replace('_', '-')}", *(_option(run.options.get(name)) for run in runs)]
@@ -217,7 +218,7 @@ def differing_options(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def describe_ranks(run: Run) -> str:
-    """Their number, e.g. "4", or "4, then 2 from step 121" after a resume with another number."""
+    """The number of ranks, e.g. "4", or "4, then 2 from step 121" if a resume changed it."""
     (_, first), *others = run.rank_counts
     return ", ".join([str(first), *(f"then {n} from step {step + 1}" for step, n in others)])
 
@@ -226,11 +227,11 @@ def describe_status(run: Run) -> str:
     if run.status != "open":
         return run.status
     moment = datetime.fromtimestamp(run.last_time).strftime("%Y-%m-%d %H:%M:%S")
-    return f"goes on, or was killed; last heard of {moment}"
+    return f"running or killed; last event {moment}"
 
 
 def describe_seconds(seconds: float) -> str:
-    """For people, e.g. "1:05:09"."""
+    """E.g. "1:05:09"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PHASES = ("data", "forward", "backward", "allreduce_wait", "update")
+from edgeddl.run_format import PHASES, WARM_UP_STEPS
 
 
 class StepClock:
@@ -33,20 +33,17 @@ class StepClock:
 
 
 class Stopwatch:
-    """Sums steps up into throughput, leaving out the first ones.
+    """Measures throughput over all steps except the warm-up steps.
 
-    The first steps pay for what is done once: memory is touched for the first time, connections
-    are made. Evaluation and checkpoints lie between steps and do not count either.
+    Evaluation and checkpoints happen between steps, so they do not count either.
     """
-
-    WARM_UP_STEPS = 2
 
     def __init__(self) -> None:
         self.steps = 0
         self.seconds = 0.0
         self.images = 0
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
-        self._warm_up_left = self.WARM_UP_STEPS
+        self._warm_up_left = WARM_UP_STEPS
 
     def add(self, seconds: float, phase_seconds: dict[str, float], images: int) -> None:
         """A step of this rank over so many images of its own."""

@@ -13,7 +13,7 @@ from edgeddl.comm.communicator import Choice
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import Always, RingFrom, choose_ring_from, measure_link
 from edgeddl.training.balance import LEAST_GAIN_AT_FIRST, rebalanced
-from edgeddl.training.startup import IMAGE_SHAPE, PreparedRun
+from edgeddl.training.startup import PreparedRun
 from edgeddl.training.statistics import RunningStatistics
 
 # Enough for kernels to run at their speed, and over in a second or two on a board.
@@ -138,7 +138,7 @@ def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
 
 def _image_seconds(run: PreparedRun) -> float:
     """Forward and backward of blank images; the first time touches memory and is left out."""
-    blank = np.zeros((IMAGES, *IMAGE_SHAPE), np.float32)
+    blank = np.zeros((IMAGES, *run.dataset.image_shape), np.float32)
     statistics = RunningStatistics(run.model)
     before = statistics.flat()
     seconds = []

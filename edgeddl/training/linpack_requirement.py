@@ -17,4 +17,4 @@ def require_linpack(communicator: Communicator) -> list[tuple[str, str]]:
 def _describe(record: NodeRecord) -> str:
     day = record.time.partition("T")[0]
     figures = record.figures
-    return f"{figures.gflops:.1f} GFLOPS by {figures.engine} on {day}, {record.verdict.word}"
+    return f"{figures.gflops:.1f} GFLOPS by {figures.engine} on {day}, {record.verdict.rating}"

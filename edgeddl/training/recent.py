@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from edgeddl.training.clock import PHASES
+from edgeddl.run_format import PHASES
 from edgeddl.training.telemetry import RankStep
 
 # Steady enough to read, quick enough to show a change.

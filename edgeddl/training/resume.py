@@ -2,7 +2,8 @@
 
 A run continues with the options it was started with, from its options.json or, for a checkpoint
 that stands alone, from the checkpoint. The command line may change what is safe to change
-(config.CHANGEABLE_OPTIONS); anything else is refused, because the run would no longer be the same.
+(config.CHANGEABLE_OPTIONS, and smaller micro-batches of the same step). Anything else is refused,
+because the run would no longer be the same.
 
 Only rank 0 has the run on its disk, so it reads the options and sends them to the other ranks.
 """
@@ -10,6 +11,7 @@ Only rank 0 has the run on its disk, so it reads the options and sends them to t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -26,6 +28,9 @@ from edgeddl.training.run_folder import RUNS_FOLDER, RunFolder, list_runs, locat
 from edgeddl.training.run_lock import is_in_use
 from edgeddl.training.state import RunState
 
+# Together they may change if a step keeps its images and learning rate: a batch that does not fit
+# into memory is split into smaller micro-batches.
+MICRO_BATCH_OPTIONS = ("batch_size", "accumulation", "lr")
 ALL_OPTIONS = frozenset(option.name for option in fields(TrainConfig))
 DEFAULTS = TrainConfig().to_json()
 
@@ -62,12 +67,14 @@ def continue_run(
 
 def check_unchanged(before: Mapping[str, Any], config: TrainConfig, origin: str) -> None:
     """Raise unless `config` trains what a run of the options `before` (as JSON) has trained."""
+    now = config.to_json()
+    changeable: tuple[str, ...] = (*START_OPTIONS, *CHANGEABLE_OPTIONS)
+    if _has_same_step({**DEFAULTS, **before}, now):
+        changeable += MICRO_BATCH_OPTIONS
     differing = [
         f"--{name.replace('_', '-')}: {_text(before[name])} there, {_text(value)} now"
-        for name, value in config.to_json().items()
-        if name in before
-        and before[name] != value
-        and name not in (*START_OPTIONS, *CHANGEABLE_OPTIONS)
+        for name, value in now.items()
+        if name in before and before[name] != value and name not in changeable
     ]
     if differing:
         raise ConfigError(
@@ -75,6 +82,17 @@ def check_unchanged(before: Mapping[str, Any], config: TrainConfig, origin: str)
             hint="leave them out to continue the run; to start a new run from its parameters,"
             f" use --init-from {config.resume} instead of --resume",
         )
+
+
+def _has_same_step(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a step has the same images and, up to rounding of the option, learning rate."""
+
+    def step(options: Mapping[str, Any]) -> tuple[int, float]:
+        scaled = options["accumulation"] if options["lr_scaling"] == "linear" else 1
+        return options["batch_size"] * options["accumulation"], options["lr"] * scaled
+
+    (images_before, rate_before), (images, rate) = step(before), step(now)
+    return images_before == images and math.isclose(rate_before, rate, rel_tol=1e-5)
 
 
 def _find_origin(config: TrainConfig, given: Collection[str]) -> Origin | None:
@@ -219,7 +237,7 @@ def _report(merged: TrainConfig, given: Collection[str], origin: Origin) -> None
     ]
     if kept:
         logger.info("options from %s: %s", origin.source, " ".join(kept))
-    for name in CHANGEABLE_OPTIONS:
+    for name in (*CHANGEABLE_OPTIONS, *MICRO_BATCH_OPTIONS):
         if options[name] != before[name]:
             now = _written_out(name, options[name])
             logger.info("option given now: %s instead of %s", now, _text(before[name]))

@@ -1,13 +1,6 @@
-"""Where the files of a run live.
+"""Chooses the folder of a run; `edgeddl.run_format` describes the files in it.
 
-    runs/resnet18-cifar10/        the first run of this model and data set; then -2, -3, ...
-        checkpoints/              checkpoint-00000120.npz ..., best.npz
-        options.json              what the run was started with
-        events.jsonl              what happened, as it happens
-        logs/rank-0.log ...       what ranks said: each on the disk of its own host
-        summary.json              what came out
-
-No choice made here overwrites an earlier run. Only rank 0 looks at the disk; the others write logs.
+A new run never overwrites an earlier one. Only rank 0 reads the disk; the other ranks write logs.
 """
 
 from __future__ import annotations
@@ -19,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeddl import run_format
 from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
 
@@ -36,22 +30,27 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        return self.path / run_format.CHECKPOINTS_FOLDER
 
     @property
     def options(self) -> Path:
-        return self.path / "options.json"
+        return self.path / run_format.OPTIONS_FILE
 
     @property
     def summary(self) -> Path:
-        return self.path / "summary.json"
+        return self.path / run_format.SUMMARY_FILE
 
     @property
     def events(self) -> Path:
-        return self.path / "events.jsonl"
+        return self.path / run_format.EVENTS_FILE
+
+    @property
+    def records(self) -> tuple[Path, ...]:
+        """The files that only this run may write."""
+        return self.options, self.summary, self.events
 
     def log(self, rank: int) -> Path:
-        return self.path / "logs" / f"rank-{rank}.log"
+        return self.path / run_format.LOGS_FOLDER / run_format.log_name(rank)
 
     @property
     def has_checkpoints(self) -> bool:
@@ -91,13 +90,13 @@ def locate(source: Path, option: str = "--resume") -> tuple[RunFolder | None, Pa
     """
     path = Path(os.path.abspath(source))
     if os.path.isdir(path):
-        is_inner = path.name == "checkpoints" and not RunFolder(path).holds_a_run
+        is_inner = path.name == run_format.CHECKPOINTS_FOLDER and not RunFolder(path).holds_a_run
         folder = RunFolder(path.parent if is_inner else source)
         if folder.holds_a_run:
             return folder, None
         what = "there is no run in this folder"
     elif os.path.isfile(path):
-        in_run = path.parent.name == "checkpoints"
+        in_run = path.parent.name == run_format.CHECKPOINTS_FOLDER
         return RunFolder(path.parent.parent) if in_run else None, source
     else:
         what = "there is no such checkpoint or run folder"
@@ -118,9 +117,19 @@ def list_runs(base: Path) -> list[RunFolder]:
     return [folder for folder in folders if folder.has_checkpoints]
 
 
+def check_not_of_a_run(option: str, path: Path) -> None:
+    """Raise if an output file would replace a file of a run: each run writes its own."""
+    folder = RunFolder(path.parent)
+    if path.exists() and path in folder.records and folder.holds_a_run:
+        raise ConfigError(
+            f"{option} {path} belongs to the run in {folder.path}",
+            hint="give a file outside of run folders; every run writes its own summary.json",
+        )
+
+
 def _unused(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    if folder.holds_a_run:
+    if folder.holds_a_run or any(record.exists() for record in folder.records):
         raise ConfigError(
             f"the run folder {path} already holds another run",
             hint=f"continue that run with --resume {path}, or give another --run-dir",

@@ -90,7 +90,7 @@ def run_training(
         banner = render_banner(run, ranks, forecast, linpack, remaining_seconds=eta)
         log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
         if run.folder is not None:
-            log.say(banner)
+            log.print_text(banner)
         return _train(run, ranks, stop or StopRequest())
 
 
@@ -312,7 +312,7 @@ def _publish(run: PreparedRun, folder: RunFolder, summary: dict[str, Any]) -> No
         logger.info("the run is already complete; use a larger %s to continue", limit)
     written = [path for path in paths if _write_summary(path, summary)]
     files = [("checkpoints", str(folder.checkpoints))]
-    log.say(render_summary(summary, files + [("summary", str(path)) for path in written]))
+    log.print_text(render_summary(summary, files + [("summary", str(path)) for path in written]))
 
 
 def _write_summary(path: Path, summary: dict[str, Any]) -> bool:

@@ -38,6 +38,7 @@ from edgeddl.training.resume import check_unchanged
 from edgeddl.training.run_folder import (
     RUNS_FOLDER,
     RunFolder,
+    check_not_of_a_run,
     choose_run_folder,
     locate,
     run_name,
@@ -47,8 +48,6 @@ from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_r
 from edgeddl.training.snapshot import Snapshots
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics
-
-IMAGE_SHAPE = (3, 32, 32)
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         model,
         arena,
         bucket_sum,
-        image_shape=IMAGE_SHAPE,
+        image_shape=dataset.image_shape,
         train_images=len(dataset.train),
     )
     folder, checkpoint, initial = together(
@@ -178,9 +177,14 @@ def _load(
         limit_train=config.limit_train,
         limit_test=config.limit_test,
     )
+    if config.cutout > min(dataset.image_shape[1:]):
+        _, height, width = dataset.image_shape
+        raise ConfigError(
+            f"--cutout {config.cutout} is larger than an image ({height} x {width} pixels)"
+        )
     classes = len(dataset.classes)
     model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
-    specs = observe_parameters(model, IMAGE_SHAPE, classes)
+    specs = observe_parameters(model, dataset.image_shape, classes)
     return dataset, model, specs, schedule
 
 
@@ -244,6 +248,7 @@ def _open_folder(
         return None, None, None
     for option, path in (("--summary", config.summary), ("--timeline", config.timeline)):
         if path is not None:
+            check_not_of_a_run(option, path)
             check_output_path(option, path)
     checkpoint = None if config.resume == "never" else _find_checkpoint(config, snapshots)
     starts_from = config.init_from if checkpoint is None else None

@@ -7,11 +7,10 @@ from functools import cache
 from bench_scaling.plan import Case
 from edgeddl.comm.bucket import plan_buckets
 from edgeddl.comm.compression import COMPRESSIONS
-from edgeddl.data.shapes import CLASSES
+from edgeddl.data.shapes import CLASSES, generate
 from edgeddl.models import build_model
 from edgeddl.options import parse_train_options
 from edgeddl.training.parameters import observe_parameters
-from edgeddl.training.startup import IMAGE_SHAPE
 
 
 def step_payloads(case: Case) -> tuple[int, ...]:
@@ -27,7 +26,7 @@ def step_payloads(case: Case) -> tuple[int, ...]:
 def _payloads(stem: str, compression: str) -> tuple[int, ...]:
     config = parse_train_options(["--stem", stem, "--compression", compression])
     model = build_model(config.model, stem=config.stem, classes=len(CLASSES), seed=config.seed)
-    specs = observe_parameters(model, IMAGE_SHAPE, len(CLASSES))
+    specs = observe_parameters(model, generate("test", 1).image_shape, len(CLASSES))
     plan = plan_buckets(specs, config.bucket_bytes)
     bucket_sum = COMPRESSIONS[config.compression](plan, config.compression_rank)
     return tuple(size for bucket in plan.buckets for size in bucket_sum.payloads(bucket))

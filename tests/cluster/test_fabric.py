@@ -130,6 +130,16 @@ def test_a_run_from_start_to_fetched_files(fab: LightFab) -> None:
     assert fab.succeed("fetch").splitlines()[-1].split()[:2] == ["resnet9-shapes", "0"]  # all here
 
 
+def test_resume_auto_continues_the_run_with_its_options(fab: LightFab) -> None:
+    """It resumes the newest unfinished run; without its options ResNet-18 would start instead."""
+    folder = ("--run-dir", "runs/to-resume")
+    fab.succeed("train", "-H", fab.two, "--", *SHORT, *folder, "--epochs", "2", "--max-steps", "2")
+    said = fab.succeed("train", "-H", fab.two, "--", "--resume", "auto")
+    assert "--resume auto: the newest unfinished run is runs/to-resume" in said
+    summary = json.loads((fab.results / "to-resume" / "summary.json").read_text())
+    assert summary["options"]["model"] == "resnet9" and summary["epochs"] == 2
+
+
 def test_an_invalid_option_keeps_its_exit_code(fab: LightFab) -> None:
     done = fab("train", "-H", fab.emulator.node(1), "--", "--epochs", "none")
     assert done.returncode == 2

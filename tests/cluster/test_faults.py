@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -71,3 +72,20 @@ def test_a_lost_daemon_fails_the_job(
     said, _ = training.communicate(timeout=LONGEST_SECONDS)
     assert training.returncode != 0, said
     assert three_nodes.node(3) in said.partition("run  ")[2]  # after the banner
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_is_the_one_that_is_named(
+    three_nodes: Emulator, training: subprocess.Popen[str], rank: int
+) -> None:
+    """Open MPI may abort its neighbours first, which lose their connections to it."""
+    node = three_nodes.node(rank + 1)
+    three_nodes.on(rank + 1, "pkill", "-KILL", "-n", "-f", "python -m edgeddl.train")
+    said, _ = training.communicate(timeout=LONGEST_SECONDS)
+    assert training.returncode in (3, 128 + signal.SIGKILL), said
+    last = said.splitlines()[-1]
+    by_edgeddl = f"error: rank {rank} on {node} was killed or crashed"
+    by_open_mpi = rf"process rank {rank} with PID \d+ on node {node} exited on\s+signal 9"
+    assert by_edgeddl in last or re.search(by_open_mpi, said), said
+    if "Socket closed" in said:
+        assert by_edgeddl in last, said

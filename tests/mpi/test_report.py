@@ -1,4 +1,4 @@
-"""Runs under mpirun, and the report of them: finished, going on, killed, taken up again."""
+"""Reports of runs under mpirun: finished, running, killed and resumed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_timeline_changes_no_bit(tmp_path: Path) -> None:
     assert summaries[0]["step_losses"] == summaries[1]["step_losses"]
 
 
-def test_a_run_that_goes_on_is_killed_and_taken_up_again(tmp_path: Path) -> None:
+def test_running_killed_and_resumed(tmp_path: Path) -> None:
     options = ("--epochs", "10000", "--checkpoint-every", "1")
     events = tmp_path / "runs" / NAME / "events.jsonl"
     with running(tmp_path, 2, *options) as job:
@@ -74,7 +74,7 @@ def test_a_run_that_goes_on_is_killed_and_taken_up_again(tmp_path: Path) -> None
         job.communicate(timeout=40)
     killed = numbers(tmp_path)
     assert killed["status"] == "open"
-    assert "goes on, or was killed" in report(tmp_path, f"runs/{NAME}").stdout
+    assert "running or killed" in report(tmp_path, f"runs/{NAME}").stdout
     steps = int(checkpoints(tmp_path)[-1].stem.rpartition("-")[2]) + 3
     done = train(tmp_path, 2, *options, "--resume", "auto", "--max-steps", str(steps))
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def test_every_variable_of_a_role_is_prefixed_specified_and_documented(role: Pat
     specification = read(role / "meta/argument_specs.yml")["argument_specs"]
     assert set(specification["main"]["options"]) == variables
     assert all(name.startswith(f"{role.name}_") for name in variables)
-    page = (REPOSITORY / "docs/cluster.md").read_text()
+    page = (REPOSITORY / "docs/reference/ansible.md").read_text()
     assert [name for name in sorted(variables) if f"`{name}`" not in page] == []
 
 

@@ -26,14 +26,17 @@ def test_a_real_run_is_measured(
     assert not blocks[0]["answer_seconds"] and blocks[2]["answer_seconds"]
 
 
-def test_the_cost_of_a_scrape_is_what_steps_cost_more() -> None:
+def test_the_cost_of_a_scrape_is_the_added_processor_time() -> None:
     none = Block(0, steps=10, step_seconds=0.5, processor_seconds=0.4)
     one = Block(1, 10, 0.5, 0.4, [0.002])
     many = Block(
         20, steps=10, step_seconds=0.6, processor_seconds=0.41, answer_seconds=[0.01] * 100
     )
     text = render([none, one, many] * 3)
-    assert "a scrape takes 1.00 ms of processor time: once a second, 0.10% of one core" in text
+    assert (
+        "a scrape takes 1.00 ms of processor time: at one scrape per second, 0.10% of one core"
+        in text
+    )
     assert "1.2000" in text and "1.0250" in text
 
 
@@ -54,4 +57,4 @@ def test_wrong_options(
 
 def test_a_run_that_fails_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "exporter", "--model", "no.such:model"]) == 2
-    assert "the run to be measured has ended" in capsys.readouterr().err
+    assert "the measured training run has ended" in capsys.readouterr().err

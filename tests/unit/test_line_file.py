@@ -7,7 +7,7 @@ from pathlib import Path
 from edgeddl.line_file import LineFile
 
 
-def test_lines_follow_each_other_and_those_of_before(tmp_path: Path) -> None:
+def test_lines_are_appended(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "lines"
     for words in (["one", "two"], ["three"]):
         file = LineFile(path, _must_not_happen)
@@ -17,7 +17,7 @@ def test_lines_follow_each_other_and_those_of_before(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\nthree\n"
 
 
-def test_a_line_that_was_torn_stays_alone(tmp_path: Path) -> None:
+def test_a_torn_line_is_terminated(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_text('{"event": "ste')
     file = LineFile(path, _must_not_happen)
@@ -26,7 +26,7 @@ def test_a_line_that_was_torn_stays_alone(tmp_path: Path) -> None:
     assert path.read_text() == '{"event": "ste\nwhole\nnext\n'
 
 
-def test_a_full_disk_is_said_once(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once(tmp_path: Path) -> None:
     complaints: list[OSError] = []
     path = tmp_path / "lines"
     path.symlink_to("/dev/full")

@@ -1,4 +1,4 @@
-"""What a rank knows of its machine."""
+"""Name, cores and threads of the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_processors_name(tmp_path: Path) -> None:
     assert machine.cpu_name(tmp_path) == "AMD Ryzen 7"
 
 
-def test_an_unknown_machine_has_a_name(tmp_path: Path) -> None:
+def test_the_name_of_an_unknown_machine(tmp_path: Path) -> None:
     assert machine.cpu_name(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""python -m edgeddl, as its user meets it."""
+"""The command python -m edgeddl."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_command_trains_and_reports(command: list[str], tmp_path: Path) -> N
 
 
 def test_the_command_train_limits_threads_before_numpy_is_imported() -> None:
-    """NumPy's BLAS reads the variable when it is imported, and never again."""
+    """BLAS reads the variable only once, when NumPy is imported."""
     code = (
         "import sys, os; from edgeddl import machine; from edgeddl.__main__ import main\n"
         "machine.limit_threads = lambda threads: print('numpy' in sys.modules, threads)\n"
@@ -111,7 +111,7 @@ def test_the_command_train_limits_threads_before_numpy_is_imported() -> None:
 
 @pytest.mark.parametrize("module", ["edgeddl", "edgeddl.train"])
 def test_without_its_packages_a_command_names_the_environment(module: str) -> None:
-    """As with the system's Python in a clone; -S leaves out what is installed."""
+    """As with the system's Python in a clone; -S hides installed packages."""
     command = [sys.executable, "-S", "-m", module, "info"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 1
@@ -128,7 +128,7 @@ def test_without_its_packages_a_tool_of_clusters_names_the_environment(module: s
     assert "Traceback" not in done.stderr
 
 
-def test_a_service_does_not_carry_what_other_commands_need() -> None:
+def test_a_service_does_not_import_modules_of_other_commands() -> None:
     code = (
         "import sys; from edgeddl.__main__ import build_parser\n"
         "build_parser(['exporter']).parse_args(['exporter'])\n"

@@ -1,4 +1,4 @@
-"""The sentinel speaks if its process was killed and the kernel counted an OOM kill, else never."""
+"""The sentinel prints its message only if the kernel counted an OOM kill of the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RANK = """
 import sys
 from pathlib import Path
 from edgeddl import oom_sentinel
-oom_sentinel.watch("out of memory", Path(sys.argv[1]))
+oom_sentinel.watch("out of memory", "died\\n", Path(sys.argv[1]))
 print("ready", flush=True)
 if sys.stdin.readline() == "end\\n":
     oom_sentinel.dismiss()
@@ -29,7 +29,7 @@ def counter(tmp_path: Path) -> Path:
 
 
 def end_rank(counter: Path, kills: int, how: signal.Signals | None, *, group: bool = False) -> str:
-    """What is on stderr after a rank has ended."""
+    """The stderr of a rank and its sentinel."""
     rank = subprocess.Popen(
         [sys.executable, "-c", RANK, str(counter)],
         stdin=subprocess.PIPE,
@@ -47,19 +47,19 @@ def end_rank(counter: Path, kills: int, how: signal.Signals | None, *, group: bo
 
 
 def test_an_oom_kill_is_reported(counter: Path) -> None:
-    assert end_rank(counter, 4, signal.SIGKILL) == "out of memory\n"
+    assert end_rank(counter, 4, signal.SIGKILL) == "died\nout of memory\n"
 
 
-def test_another_kill_is_not(counter: Path) -> None:
-    assert end_rank(counter, 3, signal.SIGKILL) == ""
+def test_another_kill_is_not_reported(counter: Path) -> None:
+    assert end_rank(counter, 3, signal.SIGKILL) == "died\n"
 
 
-def test_nor_is_an_ordinary_end(counter: Path) -> None:
+def test_a_normal_exit_is_not_reported(counter: Path) -> None:
     assert end_rank(counter, 4, None) == ""
 
 
-def test_nor_is_a_rank_that_mpirun_ends(counter: Path) -> None:
-    """mpirun signals process groups; that another rank was killed is that one's message."""
+def test_a_rank_ended_by_mpirun_is_not_reported(counter: Path) -> None:
+    """mpirun signals whole process groups; only the sentinel of the killed rank reports."""
     assert end_rank(counter, 4, signal.SIGTERM, group=True) == ""
 
 
@@ -80,4 +80,4 @@ def test_ctrl_c_does_not_end_the_sentinel(counter: Path) -> None:
     os.killpg(rank.pid, signal.SIGINT)
     counter.write_text("oom_kill 4\n")
     rank.kill()
-    assert rank.communicate(timeout=20)[1] == "out of memory\n"
+    assert rank.communicate(timeout=20)[1] == "died\nout of memory\n"

@@ -24,6 +24,7 @@ SHELL_SCRIPTS = [
     "scripts/chaos",
     "scripts/compare-accuracy",
     "scripts/compare-compression",
+    "scripts/docs-reference",
     "scripts/fuzz",
     "scripts/lint",
     "scripts/quickstart",
@@ -350,6 +351,19 @@ def run_quickly(folder: Path, beats: list[str], then: str = "sleep 60", *options
     assert done.returncode == 3, done.stderr
     assert b"edgeddl 0" not in done.stderr  # heartbeats are not shown
     return done.stderr.decode()
+
+
+def test_the_rank_that_died_first_is_named(tmp_path: Path) -> None:
+    """Open MPI aborts ranks that lose a connection, with exit code 14, and reports one of them."""
+    lost = "echo '*** An error occurred in Socket closed' >&2; exit 14"
+    said = run_quickly(tmp_path, ["1 3 pi-02 died 600", "2 3 pi-03 died 600"], lost)
+    assert said.splitlines()[-1].startswith("error: rank 1 on pi-02 was killed or crashed")
+
+
+def test_a_rank_that_ends_but_does_not_exit_is_named(tmp_path: Path) -> None:
+    process = "env OMPI_COMM_WORLD_RANK=1 sleep 60 & wait"
+    said = run_quickly(tmp_path, ["0 2 pi-01 ended 600", "1 2 pi-02 ended 600"], process)
+    assert "waiting for the end of rank 1 on pi-02 (did not exit)" in said
 
 
 def test_a_start_up_without_ranks_times_out(tmp_path: Path) -> None:

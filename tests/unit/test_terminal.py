@@ -1,4 +1,4 @@
-"""Progress bars: over the width of a terminal, and never in a log."""
+"""Progress bars fill the width of a terminal and do not appear in logs."""
 
 from __future__ import annotations
 

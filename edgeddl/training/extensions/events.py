@@ -1,18 +1,7 @@
-"""What happens in a run, as lines of JSON in its folder, for reading while it goes on and after.
+"""Writes events.jsonl, the log of a run for reports and other programs (`edgeddl.run_format`).
 
-Each line has an `event` and its `time` (seconds since 1970):
-
-    start        options, versions, ranks with host, cpu and threads, the step it starts from
-    steps        losses, learning rate, and of each rank the sums of times and images, its memory
-                 and its host's sensors; a line a second, or a step where steps take longer, and
-                 fewer as time goes on: a day makes some thousands
-    epoch        mean loss, test loss and accuracy
-    balance      new shares of a step
-    checkpoint   the step that is now on the disk
-    end          finished, stopped or failed, with figures of the summary; a run that was killed
-                 has none
-
-A resumed run appends a `start`: what stands before it of later steps was done again.
+A `steps` line is written every second, or every step if steps take longer. In long runs lines
+become less frequent: a day adds a few thousand.
 """
 
 from __future__ import annotations
@@ -25,21 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgeddl import kernels, machine
+from edgeddl import kernels, machine, run_format
 from edgeddl.errors import EdgeddlError
 from edgeddl.line_file import LineFile
 from edgeddl.log import logger
-from edgeddl.training.clock import Stopwatch
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.loop import StepReport
 from edgeddl.training.startup import PreparedRun
 from edgeddl.training.state import RunState
-from edgeddl.training.telemetry import RankStep, Vitals
+from edgeddl.training.telemetry import RankStep
 
-FORMAT = 1
 LINE_EVERY_SECONDS = 1.0
-# Of each rank at the end, as in the summary: a report shows these figures, not others of its own.
-RANK_FIGURES = ("images_per_second", "peak_memory_bytes")
 # Later on, a line stands for this part of the time since the start.
 LINE_EVERY_PART = 1 / 2000
 
@@ -61,8 +46,8 @@ class RunEvents:
     def start(self, run: PreparedRun, ranks: Sequence[tuple[str, str, int]]) -> None:
         """`ranks`: host, cpu and threads of each."""
         self._write(
-            "start",
-            format=FORMAT,
+            run_format.START,
+            format=run_format.FORMAT,
             step=run.state.step,
             total_steps=run.total_steps,
             steps_per_epoch=run.steps_per_epoch,
@@ -77,36 +62,38 @@ class RunEvents:
         if self._losses:  # of the step before: of an earlier start nothing is told
             self._ranks.append(list(report.ranks))
         # The first steps pay for what is done once: they get a line of their own.
-        if self._is_time_for_a_line() or self._steps_seen == Stopwatch.WARM_UP_STEPS:
+        if self._is_time_for_a_line() or self._steps_seen == run_format.WARM_UP_STEPS:
             self._write_steps()
         self._steps_seen += 1
         self._losses.append(report.loss)
         self._step, self._learning_rate = report.state.step, report.learning_rate
         if report.state.shares != self._shares:
             self._shares = list(report.state.shares)
-            self._write("balance", step=report.state.step, shares=self._shares)
+            self._write(run_format.BALANCE, step=report.state.step, shares=self._shares)
 
     def on_epoch(self, state: RunState) -> None:
-        self._write("epoch", **state.history[-1])
+        self._write(run_format.EPOCH, **state.history[-1])
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
         if self._saved_step != self._checkpointing.saved_step:
             self._saved_step = self._checkpointing.saved_step
-            self._write("checkpoint", step=self._saved_step)
+            self._write(run_format.CHECKPOINT, step=self._saved_step)
 
     def end(self, summary: Mapping[str, Any]) -> None:
         self._write_steps()
-        outcome = "stopped" if summary["stopped"] else "finished"
-        names = ("final_accuracy", "best_accuracy", "images_per_second", "scaling_efficiency")
-        ranks = [{name: rank[name] for name in RANK_FIGURES} for rank in summary["ranks"]]
-        self._write("end", outcome=outcome, ranks=ranks, **{name: summary[name] for name in names})
+        outcome = run_format.STOPPED if summary["stopped"] else run_format.FINISHED
+        ranks = [
+            {name: rank[name] for name in run_format.END_RANK_FIGURES} for rank in summary["ranks"]
+        ]
+        figures = {name: summary[name] for name in run_format.END_FIGURES}
+        self._write(run_format.END, outcome=outcome, ranks=ranks, **figures)
         self._file.close()
 
     def fail(self, error: BaseException) -> None:
         self._write_steps()
         known = isinstance(error, EdgeddlError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
-        self._write("end", outcome="failed", error=text)
+        self._write(run_format.END, outcome=run_format.FAILED, error=text)
         self._file.close()
 
     def _is_time_for_a_line(self) -> bool:
@@ -119,11 +106,11 @@ class RunEvents:
         if not self._losses:
             return
         self._write(
-            "steps",
+            run_format.STEPS,
             step=self._step,
             losses=[_short(loss) for loss in self._losses],
             learning_rate=self._learning_rate,
-            told_steps=len(self._ranks),
+            **{run_format.REPORTED_STEPS: len(self._ranks)},
             ranks=[_sum_steps(steps) for steps in zip(*self._ranks, strict=True)],
         )
         self._losses, self._ranks = [], []
@@ -144,11 +131,9 @@ class RunEvents:
 def _sum_steps(steps: Sequence[RankStep]) -> dict[str, Any]:
     """A rank over several steps: times and images added up, memory and sensors as at the last."""
     sums = {
-        name: _short(sum(getattr(step, name) for step in steps))
-        for name in RankStep._fields
-        if name not in Vitals._fields
+        name: _short(sum(getattr(step, name) for step in steps)) for name in run_format.RANK_SUMS
     }
-    return sums | {name: _short(getattr(steps[-1], name)) for name in Vitals._fields}
+    return sums | {name: _short(getattr(steps[-1], name)) for name in run_format.RANK_VITALS}
 
 
 def _short(value: float) -> float | int | None:

@@ -18,7 +18,8 @@ from edgeddl.comm.clock_offset import ClockFix, measure_offsets
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.compression import BucketSum
 from edgeddl.log import logger
-from edgeddl.training.clock import StepClock, Stopwatch
+from edgeddl.run_format import WARM_UP_STEPS
+from edgeddl.training.clock import StepClock
 from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.loop import StepReport
 from edgeddl.training.parameters import named_parameters
@@ -43,7 +44,7 @@ class Timeline:
         self._path = path
         self._late_update = late_update
         self._communicator = communicator
-        self._steps_to_come = Stopwatch.WARM_UP_STEPS
+        self._steps_to_come = WARM_UP_STEPS
         self._steps_to_record = steps
         self._hook = _FunctionSpans(self, model)
         self._fixes: list[list[ClockFix]] = []

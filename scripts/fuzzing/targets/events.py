@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from random import Random
 
-from edgeddl.report.command import describe_runs, finite, render_results
+from edgeddl.report.cli import describe_runs, finite, render_results
 from edgeddl.report.run import read_runs
 from fuzzing.mutation import mutate
 

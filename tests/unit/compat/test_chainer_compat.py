@@ -1,4 +1,4 @@
-"""Chainer imports and works here, quietly, and nothing invented stays behind."""
+"""Chainer imports without warnings and works, and the shims are removed afterwards."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from edgeddl.chainer_compat import F, L, chainer
-from edgeddl.chainer_stand_ins import legacy_modules
+from edgeddl.chainer_shims import legacy_modules
 
 
 def run_python(program: str, *options: str, cwd: Path | None = None) -> str:
-    """What a fresh interpreter prints; whatever it writes to stderr is a failure."""
+    """The stdout of a fresh interpreter; fails if it writes to stderr."""
     command = [sys.executable, *options, "-c", textwrap.dedent(program)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
     assert (result.returncode, result.stderr) == (0, "")
@@ -40,13 +40,13 @@ def test_imports_without_a_warning(options: list[str]) -> None:
     ],
 )
 def test_a_plain_import_of_chainer_works_anywhere(program: str, tmp_path: Path) -> None:
-    """In a program that knows nothing of edgeddl, outside the source tree."""
+    """In a program that does not import edgeddl, outside the source tree."""
     more = "; print(chainer.__version__, type(chainer.__loader__).__name__)"
     assert run_python(program + more, "-W", "error", cwd=tmp_path) == "7.8.1 SourceFileLoader"
 
 
 def test_without_site_packages_importing_edgeddl_first_is_enough() -> None:
-    """As with python -S, by which no .pth file is read."""
+    """With python -S, which reads no .pth files."""
     program = f"""
         import sys
         sys.path.extend({sys.path!r})
@@ -58,10 +58,10 @@ def test_without_site_packages_importing_edgeddl_first_is_enough() -> None:
 
 
 def test_python_starts_without_numpy(tmp_path: Path) -> None:
-    """What edgeddl.pth imports is imported by every Python of the environment."""
+    """Every Python of the environment imports what edgeddl.pth imports."""
     program = """
         import sys
-        print({"numpy", "chainer", "edgeddl.chainer_stand_ins"} & set(sys.modules))
+        print({"numpy", "chainer", "edgeddl.chainer_shims"} & set(sys.modules))
         print(sorted(name for name in sys.modules if name.startswith("edgeddl")))
     """
     names = ["edgeddl", "edgeddl.chainer_import"]
@@ -75,15 +75,15 @@ def test_pip_uninstall_removes_the_pth_file() -> None:
 
 
 def test_a_pth_file_without_its_package_is_silent(tmp_path: Path) -> None:
-    """As when the source tree of an editable installation is gone."""
+    """After the source tree of an editable installation was deleted."""
     pth = Path(__file__).parents[3] / "edgeddl" / "edgeddl.pth"
     (tmp_path / "edgeddl.pth").write_text(pth.read_text())
     program = f"import site; site.addsitedir({str(tmp_path)!r}); print('started')"
     assert run_python(program, "-S", cwd=tmp_path) == "started"
 
 
-def test_leaves_no_trace() -> None:
-    """Every module there comes from a file, and NumPy has the names it had."""
+def test_shims_are_removed() -> None:
+    """Every module comes from a file, and NumPy has only its own names."""
     program = """
         import sys
         import numpy

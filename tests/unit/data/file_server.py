@@ -1,4 +1,4 @@
-"""An HTTP server of one file, on this machine, that can be told to misbehave."""
+"""A local HTTP server for one file, with configurable faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """What is served, how, and what was asked for (the Range headers, in order).
+    """The served file, the faults, and the requests received (Range headers, in order).
 
     drop_after: end the connection after that many bytes of an answer.
     stall_after: send no more after that many bytes, but keep the connection.
@@ -85,4 +85,4 @@ class _Handler(BaseHTTPRequestHandler):
             state.stopped.wait()
 
     def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -9,13 +9,14 @@ import pytest
 
 from edgeddl.data import NO_AUGMENTATION, Augmentation, normalise
 from edgeddl.data.augmentation import Augmenter
-from edgeddl.data.images import Normaliser, channels_last
+from edgeddl.data.images import Normaliser, as_pixels
 
 MEAN = np.array([0.5, 0.4, 0.3], dtype=np.float32)
 STD = np.array([0.25, 0.2, 0.1], dtype=np.float32)
 COUNT = 200
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 32, 32, 3), dtype=np.uint8)
 PLAIN = normalise(IMAGES, MEAN, STD)
+SHAPE = (3, 32, 32)
 
 
 def augment(
@@ -26,12 +27,12 @@ def augment(
     part: slice = slice(COUNT),
     first_position: int = 0,
 ) -> np.ndarray:
-    augmenter = Augmenter(augmentation, Normaliser(MEAN, STD), seed=seed, capacity=COUNT)
+    augmenter = Augmenter(augmentation, Normaliser(MEAN, STD, SHAPE), seed=seed, capacity=COUNT)
     images = IMAGES[part]
     rows = np.full((len(images), 32, 96), np.nan, dtype=np.float32)
     start = first_position + (part.start or 0)
     augmenter.write(images, epoch, np.arange(start, start + len(images)), rows)
-    return channels_last(rows)
+    return as_pixels(rows, 3).transpose(0, 3, 1, 2)
 
 
 def crops_of(image: np.ndarray, margin: int) -> dict[tuple[int, int], np.ndarray]:
@@ -118,8 +119,9 @@ def test_depends_on_seed_epoch_and_position(change: dict[str, Any]) -> None:
 
 
 def test_rows_of_an_earlier_batch_leave_no_trace() -> None:
-    augmenter = Augmenter(AUGMENTATION, Normaliser(MEAN, STD), seed=0, capacity=32)
+    augmenter = Augmenter(AUGMENTATION, Normaliser(MEAN, STD, SHAPE), seed=0, capacity=32)
     rows = np.empty((32, 32, 96), dtype=np.float32)
     augmenter.write(IMAGES[:32], 0, np.arange(32), rows)
     augmenter.write(IMAGES[32:40], 0, np.arange(32, 40), rows[:8])
-    np.testing.assert_array_equal(channels_last(rows[:8]), augment(AUGMENTATION)[32:40])
+    found = as_pixels(rows[:8], 3).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(found, augment(AUGMENTATION)[32:40])

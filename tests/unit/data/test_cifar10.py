@@ -1,4 +1,4 @@
-"""CIFAR-10 is read from all its official forms, and damage is named."""
+"""Reading CIFAR-10 in all its official forms, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_pickle_protocol(tmp_path: Path, protocol: int) -> None:
     assert_right(load(tmp_path))
 
 
-def test_first_place_that_has_it_counts(tmp_path: Path) -> None:
+def test_the_first_folder_with_cifar10_is_used(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     cifar_files.write_binary(tmp_path / "second")
@@ -245,7 +245,7 @@ def test_truncated_pickle(tmp_path: Path) -> None:
     path.write_bytes(contents[: len(contents) // 2])
     with pytest.raises(DataError) as caught:
         load(tmp_path)
-    assert f"{path} ({len(contents) // 2:,} bytes) is not a whole pickle" in str(caught.value)
+    assert f"{path} ({len(contents) // 2:,} bytes) is not a complete pickle" in str(caught.value)
 
 
 def test_a_pickle_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_the_python_version_is_verified(tmp_path: Path, published: Layout) -> No
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_altered_bytes_are_found(tmp_path: Path, published: Layout, packed: bool) -> None:
-    """A pixel, which no check of sizes and labels can find."""
+    """A changed pixel, which checks of sizes and labels cannot find."""
     path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
     contents = bytearray(path.read_bytes())
     position = contents.index(cifar_files.make_batches()["data_batch_3"].planes[7, 100:110]) + 5
@@ -319,7 +319,7 @@ def test_official_checksums_are_of_the_official_batches() -> None:
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE], ids=["symbolic", "hard"])
 @pytest.mark.parametrize("target", ["data_batch_1.bin", "missing"], ids=["itself", "missing"])
 def test_an_archive_with_a_link(archive: Path, kind: bytes, target: str) -> None:
-    """The link stands in for a batch, and is not followed."""
+    """A link in place of a batch file is not followed."""
     with tarfile.open(archive, "w:gz") as tar:
         link = tarfile.TarInfo("data_batch_1.bin")
         link.type, link.linkname = kind, target

@@ -1,4 +1,4 @@
-"""From a name to a data set."""
+"""Loading data sets by name."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def test_shapes() -> None:
     assert len(dataset.classes) == 10
     assert dataset.mean.dtype == dataset.std.dtype == np.float32
     assert dataset.mean.shape == dataset.std.shape == (3,)
+    assert dataset.image_shape == (3, 32, 32)
 
 
 @pytest.fixture
@@ -86,11 +87,11 @@ def test_unknown_name() -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"limit_train": 0}, "--limit-train is 0; shapes has 1 to 10,000"),
-        ({"limit_train": -5}, "--limit-train is -5"),
-        ({"limit_train": 10_001}, "--limit-train is 10,001; shapes has 1 to 10,000"),
-        ({"limit_test": 0}, "--limit-test is 0; shapes has 1 to 2,000"),
-        ({"limit_test": 2001}, "--limit-test is 2,001; shapes has 1 to 2,000"),
+        ({"limit_train": 0}, "--limit-train must be from 1 to 10,000 for shapes, not 0"),
+        ({"limit_train": -5}, "--limit-train must be from 1 to 10,000 for shapes, not -5"),
+        ({"limit_train": 10_001}, "--limit-train must be from 1 to 10,000 for shapes, not 10,001"),
+        ({"limit_test": 0}, "--limit-test must be from 1 to 2,000 for shapes, not 0"),
+        ({"limit_test": 2001}, "--limit-test must be from 1 to 2,000 for shapes, not 2,001"),
     ],
 )
 def test_wrong_limits(limits: dict[str, int], message: str) -> None:

@@ -1,4 +1,4 @@
-"""A download is resumed and checked, and no half file gets the final name."""
+"""Downloads are resumed and verified, and only complete files get their final name."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_without_announced_length(tmp_path: Path, archive: Archive, server: File
     assert fetch(archive, tmp_path).read_bytes() == CONTENT
 
 
-def test_nothing_is_done_when_it_is_there(
+def test_a_valid_file_is_not_downloaded_again(
     tmp_path: Path, archive: Archive, server: FileServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / archive.name
     path.write_bytes(CONTENT)
     with caplog.at_level(logging.INFO, "edgeddl"):
         assert fetch(archive, tmp_path) == path
-    assert f"{path} is already there" in caplog.text
+    assert f"{path} already exists" in caplog.text
     assert server.asked == []
 
 
@@ -89,7 +89,7 @@ def test_wrong_file_under_the_final_name_is_replaced(
     path = tmp_path / archive.name
     path.write_bytes(content)
     assert fetch(archive, tmp_path).read_bytes() == CONTENT
-    assert "is not the right file" in caplog.text
+    assert "does not match its checksum" in caplog.text
 
 
 def test_resumed(tmp_path: Path, archive: Archive, server: FileServer) -> None:
@@ -124,7 +124,7 @@ def test_server_that_resumes_elsewhere(
 
 
 def test_range_not_satisfiable(tmp_path: Path, archive: Archive, server: FileServer) -> None:
-    """As from a server whose file was shorter for a while; it is asked again, from 0 on."""
+    """The server's file was shorter for a while; the download restarts from byte 0."""
     server.range_offset = len(CONTENT)
     write_part(tmp_path, CONTENT[:HALF])
     assert fetch(archive, tmp_path).read_bytes() == CONTENT
@@ -142,7 +142,7 @@ def test_dropped_connection(tmp_path: Path, archive: Archive, server: FileServer
     with pytest.raises(DataError) as caught:
         fetch(archive, tmp_path)
     assert f"ended after {HALF:,} of {len(CONTENT):,} bytes" in str(caught.value)
-    assert "it goes on where it stopped" in str(caught.value)
+    assert "to resume the download" in str(caught.value)
     assert names_in(tmp_path) == ["file.tar.gz.part"]
     server.drop_after = None
     assert fetch(archive, tmp_path).read_bytes() == CONTENT
@@ -201,7 +201,7 @@ def test_damaged_part_is_not_resumed_twice(
 
 
 def test_other_file_of_another_size(tmp_path: Path, archive: Archive, server: FileServer) -> None:
-    """Such as the page of a hotel's network; what has come before is kept."""
+    """Such as the login page of a hotel network; the part already downloaded is kept."""
     server.ranges = False
     server.content = b"<html>please log in</html>"
     part = write_part(tmp_path, CONTENT[:HALF])
@@ -210,10 +210,10 @@ def test_other_file_of_another_size(tmp_path: Path, archive: Archive, server: Fi
     assert part.read_bytes() == CONTENT[:HALF]
 
 
-def test_endless_answer_is_cut(tmp_path: Path, archive: Archive, server: FileServer) -> None:
+def test_endless_response_is_cut(tmp_path: Path, archive: Archive, server: FileServer) -> None:
     server.announce_length = False
     server.content = CONTENT * 3
-    with pytest.raises(DataError, match="gave more than the expected 1,000,000 bytes"):
+    with pytest.raises(DataError, match="sent more than the expected 1,000,000 bytes"):
         fetch(archive, tmp_path)
     assert (tmp_path / "file.tar.gz.part").stat().st_size == 0
 
@@ -224,7 +224,9 @@ def test_disk_known_to_be_too_small(
     usage = SimpleNamespace(free=HALF - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     part = write_part(tmp_path, CONTENT[:HALF])
-    with pytest.raises(DataError, match=f"needs {HALF:,} bytes more, the disk has {HALF - 1:,}"):
+    with pytest.raises(
+        DataError, match=f"needs {HALF:,} more bytes, but only {HALF - 1:,} are free"
+    ):
         fetch(archive, tmp_path)
     assert server.asked == []
     assert part.read_bytes() == CONTENT[:HALF]
@@ -232,7 +234,7 @@ def test_disk_known_to_be_too_small(
 
 @pytest.fixture
 def largest_file() -> Iterator[int]:
-    """A limit on the size of files stands for a disk that fills up."""
+    """A limit on the size of files simulates a disk that fills up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, hard))
     yield HALF
@@ -242,7 +244,7 @@ def largest_file() -> Iterator[int]:
 def test_disk_that_fills_up(tmp_path: Path, archive: Archive, largest_file: int) -> None:
     with pytest.raises(DataError, match="File too large") as caught:
         fetch(archive, tmp_path)
-    assert "what has come is kept" in str(caught.value)
+    assert "the part already downloaded is kept" in str(caught.value)
     assert names_in(tmp_path) == ["file.tar.gz.part"]
     assert (tmp_path / "file.tar.gz.part").read_bytes() == CONTENT[:largest_file]
 

@@ -1,4 +1,4 @@
-"""Pixels become numbers of mean 0 and deviation 1, channels last in memory."""
+"""Normalisation to mean 0 and standard deviation 1, with channels last in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks get their shares of every step, whatever their number and wherever a run resumes."""
+"""Ranks get their shares of every step, for any number of ranks and after any resume."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ IMAGES = numbered_images(101)
 
 
 def make_loader(images: ImageSet = IMAGES, size: int = 1, **options: Any) -> TrainLoader:
-    """Even shares unless told otherwise."""
+    """Equal shares by default."""
     options = {"batch_size": 4, "augmentation": AUGMENTATION, **options}
     even_share = options["batch_size"] * options.get("accumulation", 1)
     return TrainLoader(images, MEAN, STD, **{"shares": [even_share] * size} | options)
 
 
 def collect(step: StepBatch) -> tuple[np.ndarray, np.ndarray]:
-    """Copies of all a step has for a rank."""
+    """Copies of a rank's arrays of a step."""
     x = [np.empty((0, 3, 32, 32), dtype=np.float32), *(x for x, _ in step.micro_batches)]
     t = [np.empty(0, dtype=np.int32), *(t for _, t in step.micro_batches)]
     return np.concatenate(x), np.concatenate(t)
@@ -56,7 +56,7 @@ def loader_threads() -> list[threading.Thread]:
 def test_every_image_exactly_once(
     count: int, size: int, batch_size: int, accumulation: int, fraction: float
 ) -> None:
-    """From where an epoch is resumed to its end, over all ranks, in the epoch's order."""
+    """From the resumed position to the end of the epoch, over all ranks, in order."""
     first_image = int(fraction * count)
     images = numbered_images(count)
     by_rank = []
@@ -137,7 +137,7 @@ def test_a_step_stays_valid_when_shares_change() -> None:
     [(3, [3]), (4, [4]), (6, [3, 3]), (11, [4, 4, 3]), (12, [4, 4, 4]), (20, [7, 7, 6])],
 )
 def test_micro_batches_of_a_share(share: int, sizes: list[int]) -> None:
-    """As few as fit into batch_size, as many as accumulation says, and of nearly one size."""
+    """The fewest of at most batch_size, at most `accumulation` of them, of nearly equal size."""
     with make_loader(accumulation=3, shares=[share]) as loader:
         step = next(loader.steps(0))
         assert [len(t) for _, t in step.micro_batches] == sizes
@@ -194,7 +194,7 @@ def test_arrays() -> None:
 
 
 def test_a_step_stays_valid_until_the_next_is_asked_for() -> None:
-    """Although the thread is preparing the next ones meanwhile."""
+    """While the thread prepares the next ones."""
     with make_loader() as loader, make_loader() as other:
         steps = loader.steps(0)
         ahead = [collect(step) for step in other.steps(0)]
@@ -204,7 +204,7 @@ def test_a_step_stays_valid_until_the_next_is_asked_for() -> None:
             np.testing.assert_array_equal(collect(step)[0], expected[0])
 
 
-def test_resumed_epoch_goes_on_with_the_same_steps() -> None:
+def test_a_resumed_epoch_has_the_same_steps() -> None:
     with make_loader() as loader:
         whole = [collect(step) for step in loader.steps(1)]
     with make_loader() as loader:
@@ -232,7 +232,7 @@ def test_epochs_in_any_order() -> None:
         assert len(loader_threads()) == 1
 
 
-def test_an_iteration_left_midway_can_be_taken_up() -> None:
+def test_an_interrupted_iteration_can_be_resumed() -> None:
     with make_loader() as loader:
         for step in loader.steps(0):
             if step.first_image == 20:
@@ -273,7 +273,7 @@ def test_one_iteration_at_a_time() -> None:
             next(first)
 
 
-def test_an_error_of_the_thread_comes_out() -> None:
+def test_an_error_of_the_thread_is_raised() -> None:
     """Labels without images."""
     images = ImageSet(IMAGES.images[:50], IMAGES.labels)
     with make_loader(images) as loader:

@@ -1,4 +1,4 @@
-"""Where data sets are kept."""
+"""The default folder of data sets."""
 
 from __future__ import annotations
 

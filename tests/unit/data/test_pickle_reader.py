@@ -118,7 +118,7 @@ class Malicious:
 def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
     trace = tmp_path / "trace"
     payload = pickle.dumps({"data": Malicious(f"touch {trace}")}, protocol)
-    with pytest.raises(DataError, match=r"data_batch_1 asks for (posix|nt)\.system"):
+    with pytest.raises(DataError, match=r"data_batch_1 refers to (posix|nt)\.system"):
         read(payload)
     assert not trace.exists()
     pickle.loads(payload)  # what a common reader does
@@ -138,7 +138,7 @@ def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
     ],
 )
 def test_unknown_names_are_refused(payload: bytes) -> None:
-    with pytest.raises(DataError, match="nothing of it was executed"):
+    with pytest.raises(DataError, match="nothing was executed"):
         read(payload)
 
 
@@ -152,26 +152,26 @@ def test_unknown_names_are_refused(payload: bytes) -> None:
         (b"}t.", "TUPLE at byte 1"),
         (b"K\x01\x86.", "too few values"),
         (b"h\x05.", "BINGET at byte 0"),
-        (b"K\x01K\x02a.", "not on a list"),
-        (b"K\x01K\x02K\x03s.", "not on a dict"),
+        (b"K\x01K\x02a.", "the target is not a list"),
+        (b"K\x01K\x02K\x03s.", "the target is not a dict"),
         (b"}(K\x01u.", "SETITEMS"),
         (b"}]K\x01s.", "a key is list, expected str or bytes"),
-        (b"K\x01)R.", "not on a known name"),
+        (b"K\x01)R.", "the target is not a known name"),
         (b"cnumpy\nndarray\n)R.", "ndarray"),
         (b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR.", "b'O8'"),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "'rot13'"),
         (b"c_codecs\nencode\n(I1\nVlatin1\ntR.", "REDUCE"),
-        (b"K\x01}b.", "not on an array"),
+        (b"K\x01}b.", "expected an array"),
         (b"cnumpy.core.multiarray\n_reconstruct\n(NNNtR}b.", "BUILD"),
         (b"P5\n.", "PERSID at byte 0: not supported"),
         (b"(i__main__\nThing\n.", "INST at byte 1: not supported"),
         (b".", "pop from empty list"),
     ],
 )
-def test_broken_pickles_are_named(payload: bytes, message: str) -> None:
+def test_broken_pickles(payload: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read(payload)
-    assert f"data_batch_1 ({len(payload)} bytes) is not a whole pickle" in str(caught.value)
+    assert f"data_batch_1 ({len(payload)} bytes) is not a complete pickle" in str(caught.value)
 
 
 def test_an_array_must_have_as_many_bytes_as_its_shape_says() -> None:
@@ -193,7 +193,7 @@ def test_every_truncation_is_an_error(cut: int) -> None:
 
 
 def test_the_examples_use_what_they_claim() -> None:
-    """Otherwise the tests above would not be about what their names say."""
+    """Check the examples: otherwise the tests above would not test what their names say."""
     names = {op.name for op, _, _ in pickletools.genops(FROM_PYTHON_2_PROTOCOL_2)}
     assert "SHORT_BINSTRING" in names and "BINUNICODE" not in names
     names = {op.name for op, _, _ in pickletools.genops(FROM_NUMPY_1_PROTOCOL_5)}
@@ -201,7 +201,7 @@ def test_the_examples_use_what_they_claim() -> None:
 
 
 def doubled_tuples(levels: int) -> bytes:
-    """Opcodes for a tuple of two of a tuple of two ...: a few bytes a level, 2^levels values."""
+    """Opcodes for nested pairs of tuples: a few bytes per level, 2^levels values."""
     return b"K\x01" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(levels))
 
 
@@ -219,6 +219,6 @@ def doubled_tuples(levels: int) -> bytes:
     ],
     ids=["deep key", "doubled key", "number", "DICT", "STACK_GLOBAL", "dtype", "encoding"],
 )
-def test_values_that_only_look_small(payload: bytes, message: str) -> None:
+def test_small_pickles_of_huge_values(payload: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(payload)

@@ -1,4 +1,4 @@
-"""A thread prepares items ahead, not further than there is room, and ends when told to."""
+"""The prefetching thread fills its buffers, and stops when closed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def threads_named(name: str) -> list[threading.Thread]:
 
 
 def test_items_come_in_order() -> None:
-    prefetcher = Prefetcher(itertools.count(), rooms=2, name="in-order")
+    prefetcher = Prefetcher(itertools.count(), buffers=2, name="in-order")
     assert [prefetcher.take() for _ in range(100)] == list(range(100))
     prefetcher.close()
 
 
-def test_no_more_is_prepared_than_there_is_room() -> None:
-    """An item in use must not be overwritten: its room is free when the next one is taken."""
+def test_prefetching_stops_when_all_buffers_are_full() -> None:
+    """An item in use must not be overwritten: its buffer is free when the next one is taken."""
     begun = [threading.Event() for _ in range(10)]
 
     def items() -> Iterator[int]:
@@ -30,7 +30,7 @@ def test_no_more_is_prepared_than_there_is_room() -> None:
             event.set()
             yield number
 
-    prefetcher = Prefetcher(items(), rooms=2, name="rooms")
+    prefetcher = Prefetcher(items(), buffers=2, name="buffers")
     for number in range(5):
         assert prefetcher.take() == number
         assert begun[number + 1].wait(10)
@@ -38,12 +38,12 @@ def test_no_more_is_prepared_than_there_is_room() -> None:
     prefetcher.close()
 
 
-def test_an_error_of_the_thread_comes_out_after_what_was_prepared() -> None:
+def test_an_error_of_the_thread_is_raised_after_the_prepared_items() -> None:
     def items() -> Iterator[int]:
         yield 1
         raise ValueError("no more")
 
-    prefetcher = Prefetcher(items(), rooms=2, name="error")
+    prefetcher = Prefetcher(items(), buffers=2, name="error")
     assert prefetcher.take() == 1
     with pytest.raises(ValueError, match="no more") as caught:
         prefetcher.take()
@@ -54,7 +54,7 @@ def test_an_error_of_the_thread_comes_out_after_what_was_prepared() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 5])
 def test_close_ends_the_thread(taken: int) -> None:
-    prefetcher = Prefetcher(itertools.count(), rooms=2, name="closing")
+    prefetcher = Prefetcher(itertools.count(), buffers=2, name="closing")
     for _ in range(taken):
         prefetcher.take()
     assert len(threads_named("closing")) == 1

@@ -20,7 +20,7 @@ def test_bits_are_those_of_splitmix64() -> None:
     assert draw_bits(1234567, np.arange(5)).tolist() == expected
 
 
-def test_a_draw_does_not_depend_on_its_company() -> None:
+def test_a_draw_does_not_depend_on_other_draws() -> None:
     together = draw_bits(7, np.arange(100))
     assert draw_bits(7, np.array([42]))[0] == together[42]
     np.testing.assert_array_equal(draw_bits(7, np.arange(100)[::-1]), together[::-1])

@@ -1,4 +1,4 @@
-"""The generated data set is the same everywhere, balanced, and not for linear models."""
+"""The generated data set is reproducible, balanced, and not linearly separable."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def test_shares_keep_their_bounds(count: int, speeds: list[float], spare: int) -
 
 
 @given(count=st.integers(0, 500), speeds=SPEEDS, spare=st.integers(0, 20))
-def test_no_image_moved_elsewhere_would_end_sooner(
+def test_moving_an_image_does_not_finish_sooner(
     count: int, speeds: list[float], spare: int
 ) -> None:
-    """But those that every part gets: the plain definition of the best split, in exact numbers."""
+    """The optimal split, in exact arithmetic, apart from the first image of each part."""
     limit = -(-count // len(speeds)) + spare
     shares = split_by_speed(count, speeds, limit)
     ends = [Fraction(share) / Fraction(speed) for share, speed in zip(shares, speeds, strict=True)]
@@ -61,14 +61,14 @@ def test_no_image_moved_elsewhere_would_end_sooner(
 
 
 @given(count=st.integers(0, 300), speeds=SPEEDS)
-def test_fewer_images_are_more_for_nobody(count: int, speeds: list[float]) -> None:
-    """So the memory of a whole step is enough for the last of an epoch."""
+def test_with_fewer_images_no_share_grows(count: int, speeds: list[float]) -> None:
+    """So the buffers of a full step are large enough for the last step of an epoch."""
     more, less = split_by_speed(count + 1, speeds), split_by_speed(count, speeds)
     assert all(a <= b for a, b in zip(less, more, strict=True))
 
 
 @given(shares=st.lists(st.integers(1, 100), min_size=1, max_size=12))
-def test_shares_are_speeds_that_give_themselves(shares: list[int]) -> None:
+def test_shares_used_as_speeds_give_the_same_shares(shares: list[int]) -> None:
     assert split_by_speed(sum(shares), shares) == shares
 
 

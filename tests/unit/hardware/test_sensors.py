@@ -1,4 +1,4 @@
-"""Sensors of a Pi 4, a Pi 5 and a PC, from files as these machines have them."""
+"""Sensors of a Pi 4, a Pi 5 and a PC, from copies of their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIXTURES = REPOSITORY / "tests" / "fixtures"
 NOTHING = Sensors(None, None, None, None, {}, None, None)
 
 
-def test_a_pi_4_that_is_hot_and_badly_supplied() -> None:
+def test_a_throttled_pi_4() -> None:
     assert read_sensors(FIXTURES / "pi4") == Sensors(
         temperature_celsius=81.303,
         clock_hertz=1_000_265_600,  # though 1.5 GHz were asked for
@@ -58,7 +58,7 @@ def test_a_machine_without_sensors_has_no_values(tmp_path: Path) -> None:
 def test_files_without_a_number_are_absent_sensors(
     tmp_path: Path, machine: str, content: str
 ) -> None:
-    """Folders and files are as they should be, but what they say is not."""
+    """The files exist, but their contents are invalid."""
     root = tmp_path / "root"
     shutil.copytree(FIXTURES / machine, root)
     for path in root.rglob("*"):
@@ -76,7 +76,7 @@ def test_files_without_a_number_are_absent_sensors(
         "exit 1",
     ],
 )
-def test_firmware_that_refuses_leaves_the_kernels_figures(tmp_path: Path, script: str) -> None:
+def test_kernel_values_are_used_if_the_firmware_refuses(tmp_path: Path, script: str) -> None:
     root = tmp_path / "root"
     shutil.copytree(FIXTURES / "pi4", root)
     (root / "usr/bin/vcgencmd").write_text(f"#!/bin/sh\n{script}\n")
@@ -85,9 +85,7 @@ def test_firmware_that_refuses_leaves_the_kernels_figures(tmp_path: Path, script
     assert sensors.throttling == Throttling(0x50005)
 
 
-def test_firmware_that_hangs_does_not_hang_its_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_firmware_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
     shutil.copytree(FIXTURES / "pi4", root)
     (root / "usr/bin/vcgencmd").write_text("#!/bin/sh\nexec sleep 60\n")
@@ -119,7 +117,7 @@ def test_memory() -> None:
     assert read_memory(FIXTURES / "pi4") == Memory(3884440 * 1024, 2841720 * 1024)
 
 
-def test_for_people() -> None:
+def test_description() -> None:
     root = FIXTURES / "pi4"
     assert describe(read_sensors(root), read_memory(root)) == {
         "memory": "3,793 MiB, 2,775 available",
@@ -133,5 +131,5 @@ def test_for_people() -> None:
 
 
 def test_vcgencmd_of_the_fixture_can_be_run() -> None:
-    """An archive that lost the bit would test the kernel's figures only."""
+    """Without the executable bit only the kernel's values would be tested."""
     subprocess.run([FIXTURES / "pi4/usr/bin/vcgencmd", "get_throttled"], check=True, timeout=10)

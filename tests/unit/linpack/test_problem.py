@@ -101,7 +101,7 @@ def test_a_limit_of_version_1(machine: Path) -> None:
     assert available_bytes(machine) == GIB
 
 
-def test_unknown_memory_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+def test_unknown_memory_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(LinpackError, match="--size"):
         available_bytes(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Programs that LINPACK starts: real ones, which end well, badly, or not by themselves."""
+"""Running programs that succeed, fail or hang."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(command: Sequence[str], timeout_seconds: float | None = None) -> list[st
     return said
 
 
-def test_one_that_ends_well() -> None:
+def test_success() -> None:
     assert run(["sh", "-c", "echo one; echo two >&2"]) == ["one\n", "two\n"]
 
 
@@ -28,26 +28,26 @@ def test_one_that_ends_well() -> None:
     ("script", "complaint"),
     [
         ("echo no licence; exit 3", "exit code 3:\n  no licence"),
-        ("exit 3", "it said nothing"),
-        ("kill -KILL $$", "more memory than there is"),
-        ("kill -TERM $$", "told to stop"),
+        ("exit 3", "no output"),
+        ("kill -KILL $$", "memory ran out"),
+        ("kill -TERM $$", "received SIGTERM"),
     ],
 )
-def test_one_that_fails(script: str, complaint: str) -> None:
+def test_failure(script: str, complaint: str) -> None:
     with pytest.raises(LinpackError, match=complaint):
         run(["sh", "-c", script])
 
 
-def test_one_that_takes_too_long() -> None:
+def test_timeout() -> None:
     with pytest.raises(LinpackError, match="took too long"):
         run(["sleep", "600"], timeout_seconds=0.1)
 
 
-def test_one_that_does_not_want_to_end_is_killed_with_its_children(
+def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The child holds the output open: whoever reads it would wait for the child."""
-    monkeypatch.setattr(process_module, "PATIENCE_SECONDS", 0.2)
+    """The child keeps the output open, so a reader would wait for it."""
+    monkeypatch.setattr(process_module, "KILL_AFTER_SECONDS", 0.2)
     with pytest.raises(LinpackError):
         run(["sh", "-c", "trap '' TERM; sleep 600 & wait; wait"], timeout_seconds=0.5)
 

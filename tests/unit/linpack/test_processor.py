@@ -1,4 +1,4 @@
-"""Peaks of processors, and which BLAS is which."""
+"""Peaks of processors, and identifying BLAS libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text format, as Prometheus' own parsers read it."""
+"""The text format, read by the parsers of Prometheus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(instruments: Instruments) -> dict[tuple[str, tuple[tuple[str, str], ...
     }
 
 
-def test_nothing_is_told_before_it_is_known() -> None:
+def test_unknown_values_are_absent() -> None:
     assert Instruments(**RANK_0).render() == b""
 
 
@@ -74,7 +74,7 @@ def test_any_number_comes_back(value: float) -> None:
     check_with_promtool(instruments.render())
 
 
-def test_what_is_not_a_number_comes_back() -> None:
+def test_nan_comes_back() -> None:
     instruments = Instruments(**RANK_0)
     instruments.set(names.LOSS, math.nan)
     assert math.isnan(next(iter(read(instruments).values())))
@@ -89,7 +89,7 @@ def test_a_gauge_that_is_asked_at_each_scrape() -> None:
     assert list(read(instruments).values()) == [2.0]
 
 
-def test_series_that_are_not_shown_any_more_go() -> None:
+def test_series_that_are_no_longer_shown_are_removed() -> None:
     instruments = Instruments(host="pi-01")
     instruments.show(names.LINK, (125e6, {"device": "eth0"}), (12.5e6, {"device": "eth1"}))
     instruments.show(names.LINK, (125e6, {"device": "eth1"}))

@@ -1,4 +1,4 @@
-"""Names by Prometheus' rules."""
+"""Metric names follow the Prometheus conventions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's exporter over trees of a Pi 4, a Pi 5 and a PC."""
+"""The exporter of a node, with files of a Pi 4, a Pi 5 and a PC."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DARK = Sensors(None, None, None, None, {}, None, None)
 
 
 class Clock:
-    """A clock that goes as a test says."""
+    """A clock set by the test."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -72,7 +72,7 @@ def test_a_pi_4(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", ["pi5", "x86"])
-def test_what_a_machine_has_not_is_absent(machine: str) -> None:
+def test_metrics_without_a_sensor_are_absent(machine: str) -> None:
     metrics = make(FIXTURES / machine)
     metrics.sample()
     found = {name for name, *_ in read(metrics)}
@@ -82,7 +82,7 @@ def test_what_a_machine_has_not_is_absent(machine: str) -> None:
     check_with_promtool(metrics.instruments.render())
 
 
-def test_a_sensor_that_falls_silent_takes_its_metric_with_it(tmp_path: Path) -> None:
+def test_the_metric_of_a_failing_sensor_becomes_absent(tmp_path: Path) -> None:
     root, linpack = tmp_path / "root", tmp_path / "linpack.json"
     shutil.copytree(FIXTURES / "pi4", root)
     shutil.copyfile(LINPACK_FILE, linpack)
@@ -111,7 +111,7 @@ def test_a_sensor_that_falls_silent_takes_its_metric_with_it(tmp_path: Path) -> 
         json.dumps(LINPACK | {"gflops": float("nan")}),
     ],
 )
-def test_a_linpack_file_that_says_nothing(tmp_path: Path, content: str) -> None:
+def test_an_invalid_linpack_file(tmp_path: Path, content: str) -> None:
     linpack = tmp_path / "linpack.json"
     linpack.write_text(content)
     metrics = make(FIXTURES / "pi4", linpack)
@@ -179,7 +179,7 @@ def test_a_meters_file_that_has_grown_for_months(tmp_path: Path) -> None:
     assert read_meter_file(file) == 5.25
 
 
-def test_a_meters_file_that_is_old_says_nothing(tmp_path: Path) -> None:
+def test_an_old_file_of_a_meter_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "power"
     file.write_text("5.0\n")
     os.utime(file, (0, 0))
@@ -187,7 +187,7 @@ def test_a_meters_file_that_is_old_says_nothing(tmp_path: Path) -> None:
     assert read_meter_file(tmp_path / "absent") is None
 
 
-def test_a_meters_file_comes_first(tmp_path: Path) -> None:
+def test_the_file_of_a_meter_takes_precedence(tmp_path: Path) -> None:
     file = tmp_path / "power"
     file.write_text("5.5\n")
     metrics = make(FIXTURES / "pi4", file=file)

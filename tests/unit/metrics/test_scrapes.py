@@ -1,4 +1,4 @@
-"""The last scrape of a run."""
+"""Waiting for the last scrape of a run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from edgeddl.metrics.scrapes import Scrapes
 LONG = 3600.0
 
 
-def test_nobody_who_scrapes_is_nobody_to_wait_for() -> None:
+def test_no_wait_without_any_scrape() -> None:
     Scrapes(LONG).await_last()
 
 
-def test_who_has_scraped_long_ago_does_not_come_back() -> None:
-    scrapes = Scrapes(patience_seconds=0.01)
+def test_no_wait_after_an_old_scrape() -> None:
+    scrapes = Scrapes(timeout_seconds=0.01)
     scrapes.count()
     time.sleep(0.05)
     scrapes.await_last()
 
 
-def test_who_scrapes_gets_one_more() -> None:
+def test_wait_for_one_more_scrape() -> None:
     scrapes = Scrapes(LONG)
     scrapes.count()
     waiting = threading.Thread(target=scrapes.await_last, daemon=True)
@@ -59,7 +59,7 @@ def test_the_option_comes_before_the_variable(
 
 
 @pytest.mark.parametrize("variable", ["nonsense", "-1", "9836.5", " "])
-def test_a_variable_that_is_no_port(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_a_variable_that_is_not_a_port(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv("EDGEDDL_METRICS_PORT", variable)
     with pytest.raises(ConfigError, match="EDGEDDL_METRICS_PORT"):
         metrics_port(None)

@@ -1,4 +1,4 @@
-"""The HTTP endpoint, as bad clients meet it: over raw sockets."""
+"""The HTTP server, with misbehaving clients over raw sockets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def connect(server: MetricsServer) -> socket.socket:
 
 
 def send(server: MetricsServer, request: bytes) -> bytes:
-    """The whole answer to a request, up to the end of the connection."""
+    """The complete response to a request."""
     with connect(server) as client, contextlib.suppress(OSError):
         client.sendall(request)
         client.shutdown(socket.SHUT_WR)
@@ -102,8 +102,10 @@ def test_half_a_request_gets_no_answer(server: MetricsServer, fragment: bytes) -
     assert is_well(server)
 
 
-def test_slow_clients_are_let_go(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one that is silent, nor one that sends a byte now and then, may stay."""
+def test_slow_clients_are_disconnected(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both a silent client and one that sends a byte now and then."""
     monkeypatch.setattr(server_module, "CLIENT_SECONDS", 0.2)
     with connect(server) as silent, connect(server) as dripping:
         with contextlib.suppress(OSError):
@@ -116,7 +118,7 @@ def test_slow_clients_are_let_go(server: MetricsServer, monkeypatch: pytest.Monk
     assert is_well(server)
 
 
-def test_a_client_that_does_not_take_its_answer_is_let_go(
+def test_a_client_that_does_not_read_is_disconnected(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "CLIENT_SECONDS", 2.0)  # for the answer to begin
@@ -153,10 +155,10 @@ def test_closing_ends_the_thread_and_frees_the_port() -> None:
     listen("127.0.0.1", server.port, option="--port", who="a test").close()
 
 
-def test_a_port_in_use_names_whose_it_was_to_be_and_what_to_do(server: MetricsServer) -> None:
+def test_a_port_in_use(server: MetricsServer) -> None:
     with pytest.raises(ConfigError) as caught:
         listen("127.0.0.1", server.port, option="--metrics-port", who="rank 3's metrics")
-    assert f"port {server.port} of 127.0.0.1 is in use already" in str(caught.value)
+    assert f"cannot listen on port {server.port} of 127.0.0.1" in str(caught.value)
     assert "rank 3's metrics" in str(caught.value) and "another --metrics-port" in str(caught.value)
 
 
@@ -167,23 +169,23 @@ def test_an_address_of_another_machine(address: str) -> None:
 
 
 def test_a_port_above_all_ports() -> None:
-    with pytest.raises(ConfigError, match="65536, above 65535"):
+    with pytest.raises(ConfigError, match="65536 for a test is above 65535"):
         listen("127.0.0.1", 65536, option="--port", who="a test")
 
 
-def test_a_network_stands_for_the_machines_address_in_it() -> None:
+def test_a_network_selects_the_address_of_the_machine_in_it() -> None:
     assert own_address("127.0.0.0/8") in ("127.0.0.1", "127.0.0.0")
     assert own_address("10.0.0.7") == "10.0.0.7"
 
 
 @pytest.mark.parametrize("network", ["203.0.113.0/24", "10.0.0.0/99", "pi/4", "/"])
 def test_a_network_this_machine_is_not_in(network: str) -> None:
-    with pytest.raises(ConfigError, match=r"no address in the network|is no network"):
+    with pytest.raises(ConfigError, match=r"no address in the network|is not a network"):
         own_address(network)
 
 
 def test_a_machines_own_addresses() -> None:
-    """Each of them is found by the network it is in."""
+    """Each is found by its network."""
     try:
         shown = subprocess.run(["ip", "-json", "-4", "address"], capture_output=True, check=True)
     except FileNotFoundError:
@@ -211,7 +213,7 @@ def test_a_loopback_server_answers_to_local_names(server: MetricsServer, host: s
      "Host:", "Host: [::2]", "Host: localhost\r\nHost: evil.example", "Host: \0", "Host: :80"],
 )  # fmt: skip
 def test_a_loopback_server_refuses_foreign_names(server: MetricsServer, fields: str) -> None:
-    """As a browser sends them for a page whose name was made to resolve to 127.0.0.1."""
+    """As a browser sends them after DNS rebinding to 127.0.0.1."""
     answer = send(server, f"GET / HTTP/1.1\r\n{fields}\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 403 ") and b"hello" not in answer
     assert b"only requests for localhost" in answer

@@ -86,7 +86,7 @@ def test_every_panel_has_a_description(where: str, panel: dict[str, Any]) -> Non
 
 
 def test_the_guide_explains_every_panel() -> None:
-    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    page = (REPOSITORY / "docs/reference/dashboards.md").read_text()
     titles = {panel["title"] for _, panel in read_panels() if panel["type"] != "row"}
     assert [title for title in sorted(titles) if f"*{title}*" not in page] == []
 
@@ -204,7 +204,7 @@ def test_panels_use_the_provisioned_data_source() -> None:
 
 
 def test_every_alert_has_a_summary_and_is_in_the_guide() -> None:
-    page = (REPOSITORY / "docs/monitoring.md").read_text()
+    page = (REPOSITORY / "docs/reference/dashboards.md").read_text()
     groups = yaml.safe_load(RULES.read_text())["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     assert len(alerts) == 8

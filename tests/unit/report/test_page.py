@@ -28,7 +28,7 @@ PLOTS = {"loss", "throughput", "time", "scaling", "memory"}
 
 
 class References(HTMLParser):
-    """Everything a browser would fetch, or could be sent to."""
+    """Every address that a browser would fetch or link to."""
 
     ADDRESSES = ("src", "href", "xlink:href", "action", "data", "poster", "srcset")
 
@@ -64,7 +64,7 @@ def test_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (folder / "report.html").read_text()
     check_self_contained(page)
     assert page.count("<svg") == len(PLOTS)
-    assert "no sensors of temperature" in page
+    assert "no readable temperature" in page
     shown = capsys.readouterr().out
     assert str(folder / "report.html") in shown and "efficiency" in shown
 
@@ -110,7 +110,7 @@ def test_all_ranks_are_drawn_beside_a_run_of_fewer(tmp_path: Path) -> None:
     assert re.findall(r">(\d) [^<]*thread-\d<", section) == ["0", "1", "0"]
 
 
-def test_a_faster_run_beside_a_slower_one_is_seen(tmp_path: Path) -> None:
+def test_lines_of_a_faster_and_a_slower_run_are_not_clipped(tmp_path: Path) -> None:
     from edgeddl.report.figures import _draw_memory, _draw_throughput
 
     write(tmp_path / "slow", START, steps(4, 1002.0, 2.0), steps(5, 1004.0, 2.0))
@@ -144,7 +144,7 @@ def test_a_run_without_a_step(tmp_path: Path) -> None:
     assert "No step has been recorded yet" in (tmp_path / "report" / "report.html").read_text()
 
 
-def test_words_of_strangers_stay_words(tmp_path: Path) -> None:
+def test_text_from_run_folders_is_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     options = {"epochs": 1, "model": evil, "dataset": evil}
     ranks = [{"host": evil, "cpu": evil, "threads": 1}]
@@ -157,7 +157,7 @@ def test_words_of_strangers_stay_words(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_numbers_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, START, steps(3, 1002.0, 2.5), steps(4, 1003.0, float("nan")))
     assert report(tmp_path, "--json") == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
@@ -166,14 +166,16 @@ def test_numbers_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not (tmp_path / "report").exists()
 
 
-def test_what_is_no_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_run_folder_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert report(tmp_path / "absent") == 2
     errors = capsys.readouterr().err
-    assert "there is no such folder" in errors and "hint:" in errors
+    assert "no such folder" in errors and "hint:" in errors
     assert "Traceback" not in errors
 
 
-def test_a_place_that_cannot_be_written_to(
+def test_an_output_folder_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -196,7 +198,7 @@ def test_without_matplotlib(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_in_a_browser(tmp_path: Path, dark: bool) -> None:
-    """Text and plots are seen, on the paper that was asked for."""
+    """Text and plots are visible in light and dark mode."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("no chromium: apt install chromium")

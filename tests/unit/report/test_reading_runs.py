@@ -1,4 +1,4 @@
-"""Runs as their folders tell them: whole, resumed, cut off, damaged."""
+"""Reading run folders: complete, resumed, truncated and damaged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeddl.errors import ConfigError
-from edgeddl.report.command import describe_runs
+from edgeddl.report.cli import describe_runs
 from edgeddl.report.results import describe_run, losses, result_rows, results
-from edgeddl.report.run import Run, read_run, read_runs, thinned
+from edgeddl.report.run import Run, read_run, read_runs, subsample
 from tests.unit.training.training_runs import train
 
 START: dict[str, Any] = {
@@ -67,7 +67,7 @@ def test_a_run(tmp_path: Path) -> None:
     assert json.loads(json.dumps(describe_run(run)))["ranks"][1]["host"] == "thread-1"
 
 
-def test_a_run_that_was_taken_up_again(tmp_path: Path) -> None:
+def test_a_resumed_run(tmp_path: Path) -> None:
     train(tmp_path, 2, max_steps=3)
     run = read_run(tmp_path)
     assert len(losses(run)) == 3
@@ -77,7 +77,7 @@ def test_a_run_that_was_taken_up_again(tmp_path: Path) -> None:
     assert [start["step"] for start in run.starts] == [0, 3]
 
 
-def test_steps_that_were_done_twice_count_the_second_time(tmp_path: Path) -> None:
+def test_repeated_steps_count_once(tmp_path: Path) -> None:
     train(tmp_path, 2)
     first = tmp_path / "checkpoints" / "checkpoint-00000004.npz"
     summary = train(tmp_path, 2, resume=str(first), epochs=4)  # another schedule: other losses
@@ -115,7 +115,7 @@ def test_going_back_to_an_earlier_number_of_ranks(tmp_path: Path) -> None:
     assert run.rank_counts == [(0, 1), (3, 2)]
 
 
-def test_the_losses_of_a_diverged_run_are_no_damage(tmp_path: Path) -> None:
+def test_huge_losses_of_a_diverged_run_are_not_damage(tmp_path: Path) -> None:
     epoch = {"event": "epoch", "time": 1002.0, "epoch": 1, "step": 1, "loss": 8.5e20}
     run = read_run(write(tmp_path, START, steps(1, 1001.0, 8.5e20), epoch | {"test_loss": 1e300}))
     assert run.damaged_lines == 0
@@ -123,7 +123,7 @@ def test_the_losses_of_a_diverged_run_are_no_damage(tmp_path: Path) -> None:
 
 
 def test_cut_off_at_any_byte(tmp_path: Path) -> None:
-    """As it is while it grows, and after a power cut."""
+    """While the file is being written, and after a power failure."""
     train(tmp_path, 2)
     content = (tmp_path / "events.jsonl").read_bytes()
     first_line = content.index(b"\n") + 1
@@ -145,7 +145,7 @@ def test_cut_off_at_any_byte(tmp_path: Path) -> None:
         ({"outcome": "failed", "error": "a cable"}, 0.5, 0.5),
     ],
 )
-def test_accuracy_as_far_as_it_is_known(
+def test_accuracy_of_finished_and_unfinished_runs(
     tmp_path: Path, end: dict[str, Any], last: float, best: float
 ) -> None:
     epoch = {"event": "epoch", "time": 1002.0, "epoch": 1, "step": 1, "accuracy": 0.5}
@@ -158,7 +158,7 @@ def test_accuracy_as_far_as_it_is_known(
     assert (found["accuracy"], found["best_accuracy"]) == (last, best)
 
 
-def test_damaged_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_damaged_lines_are_counted_and_skipped(tmp_path: Path) -> None:
     odd = ('{"event": "steps", "time"', "\0\0\0", "", '{"event": "steps", "time": 3}', "[]", "7",
            '{"event": "newer", "time": 5, "what": 1}')  # fmt: skip
     write(tmp_path, START, *odd, steps(1, 1002.0, 2.5))
@@ -181,7 +181,7 @@ JSON = st.recursive(
 
 
 @given(kind=st.sampled_from(["start", "steps", "epoch", "end"]), data=st.data())
-def test_values_of_another_kind_do_no_harm(
+def test_values_of_a_wrong_type_are_rejected_or_skipped(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     whole: dict[str, dict[str, Any]] = {
@@ -201,16 +201,16 @@ def test_values_of_another_kind_do_no_harm(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: None, "there is no such folder"),
-        (lambda folder: folder.mkdir(), "there is no events.jsonl in it"),
-        (lambda folder: folder.write_text("x"), "it is not a folder"),
-        (lambda folder: (folder / "events.jsonl").mkdir(parents=True), "cannot be read"),
-        (lambda folder: write(folder), "there is no start in it"),
-        (lambda folder: write(folder, "nonsense", steps(1, 0, 1)), "there is no start in it"),
-        (lambda folder: write(folder, START | {"format": 99}), "another version"),
+        (lambda folder: None, "no such folder"),
+        (lambda folder: folder.mkdir(), "it contains no events.jsonl"),
+        (lambda folder: folder.write_text("x"), "not a folder"),
+        (lambda folder: (folder / "events.jsonl").mkdir(parents=True), "cannot read events.jsonl"),
+        (lambda folder: write(folder), "contains no start event"),
+        (lambda folder: write(folder, "nonsense", steps(1, 0, 1)), "contains no start event"),
+        (lambda folder: write(folder, START | {"format": 99}), "has format 99"),
     ],
 )
-def test_what_is_not_a_run(tmp_path: Path, make: Any, message: str) -> None:
+def test_not_a_run_folder(tmp_path: Path, make: Any, message: str) -> None:
     make(tmp_path / "run")
     with pytest.raises(ConfigError, match=message) as caught:
         read_run(tmp_path / "run")
@@ -242,17 +242,17 @@ def test_throttling(tmp_path: Path) -> None:
     assert results(read_run(write(tmp_path, START, unknown)))["slowed"] is None
 
 
-def test_long_runs_are_thinned(tmp_path: Path) -> None:
+def test_long_runs_are_subsampled(tmp_path: Path) -> None:
     lines = [steps(3 + n, 1002.0 + n, 2.5, throttling=4 * (n == 5)) for n in range(1001)]
     run = read_run(write(tmp_path, START, *lines))
-    few = thinned(run.measured, most=100)
+    few = subsample(run.measured, most=100)
     assert len(few) == 91
     assert sum(one.images for one in few) == 1001 * 16
-    assert sum(one.told for one in few) == 1001
+    assert sum(one.reported for one in few) == 1001
     assert [one.ranks[0]["throttling"] for one in few[:2]] == [4, 0]
 
 
-def test_runs_of_one_name_are_told_apart_and_options_compared(tmp_path: Path) -> None:
+def test_runs_of_the_same_name_get_distinct_names(tmp_path: Path) -> None:
     options = {"epochs": 2, "compression": "none", "run_dir": "a"}
     one = write(tmp_path / "a" / "run", START | {"options": options}, steps(3, 1002.0, 2.5))
     other = START | {"options": options | {"compression": "fp16", "run_dir": "b"}}

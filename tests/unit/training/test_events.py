@@ -98,7 +98,9 @@ def test_a_change_of_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     slow = {True: 4.0, False: 1.0}
 
     def of(clock: Any, images: int, vitals: Any) -> RankStep:
-        return RankStep(seconds=images * slow[log.label().startswith("[rank 1")], images=images)
+        return RankStep(
+            seconds=images * slow[log.rank_prefix().startswith("[rank 1")], images=images
+        )
 
     monkeypatch.setattr(RankStep, "of", staticmethod(of))
     summary = train(tmp_path, 2, balance="auto", epochs=6)

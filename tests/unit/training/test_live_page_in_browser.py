@@ -124,4 +124,4 @@ def test_a_run_that_has_ended_is_said_to_have(browser: str, tmp_path: Path) -> N
     pages = TrainingPages(temperatures=(50.0, 50.0)).pages()
     del pages["/live.json"]
     page, _ = look(browser, tmp_path, pages, "--dump-dom")
-    assert 'class="alarm">the run does not answer' in page
+    assert 'class="alarm">The run does not respond' in page

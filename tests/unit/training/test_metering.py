@@ -21,7 +21,7 @@ from edgeddl.comm.local import run_ranks
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.metrics import names
-from edgeddl.training.clock import PHASES
+from edgeddl.run_format import PHASES
 from edgeddl.training.extensions import live_page
 from edgeddl.training.extensions.live_page import LivePage, read_page
 from edgeddl.training.recent import WINDOW_STEPS, RecentSteps
@@ -180,7 +180,7 @@ def test_a_port_in_use_names_the_rank_and_ends_all_ranks(tmp_path: Path) -> None
     port = free_ports(3)
     with socket.create_server(("127.0.0.1", port + 2)), pytest.raises(EdgeddlError) as caught:
         train(tmp_path, 3, metrics_port=port)
-    assert f"port {port + 2} of 127.0.0.1 is in use already" in str(caught.value)
+    assert f"cannot listen on port {port + 2} of 127.0.0.1" in str(caught.value)
     assert "rank 2's metrics" in str(caught.value) and "another --metrics-port" in str(caught.value)
     assert not listens(port)
 

@@ -174,6 +174,25 @@ def test_what_is_safe_to_change_is_changed(caplog: pytest.LogCaptureFixture) -> 
     assert json.loads(Path("runs/mine/options.json").read_text())["epochs"] == 3
 
 
+def test_smaller_micro_batches_of_the_same_step_are_allowed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What the hints about memory say: the run continues, and its steps are the same."""
+    train(Path("runs/mine"), model="tests.models:TinyNet", max_steps=3)
+    options = json.loads(Path("runs/mine/options.json").read_text())
+    smaller = {
+        "batch_size": options["batch_size"] // 2,
+        "accumulation": options["accumulation"] * 2,
+        "lr": options["lr"] / 2,
+    }
+    with pytest.raises(ConfigError, match="--batch-size: "):
+        start(resume="runs/mine", **(smaller | {"lr": options["lr"]}))
+    resumed = start(resume="runs/mine", **smaller)
+    assert f"option given now: --lr {smaller['lr']} instead of {options['lr']}" in caplog.messages
+    whole = train(Path("runs/whole"), model="tests.models:TinyNet")
+    assert resumed["step_losses"] == pytest.approx(whole["step_losses"], rel=1e-4)
+
+
 def test_a_checkpoint_of_another_run_in_the_folder_is_refused() -> None:
     """The options are those of the folder, the model is not."""
     train(Path("runs/mine"), max_steps=3)

@@ -22,12 +22,12 @@ from edgeddl.errors import (
 )
 from edgeddl.report.results import results
 from edgeddl.report.run import read_run
+from edgeddl.run_format import PHASES
 from edgeddl.training.checkpoint import CheckpointStore, read_checkpoint
-from edgeddl.training.clock import PHASES, Stopwatch
+from edgeddl.training.clock import Stopwatch
 from edgeddl.training.divergence import check_evaluation, check_losses
 from edgeddl.training.parameters import observe_parameters
 from edgeddl.training.runner import run_training
-from edgeddl.training.startup import IMAGE_SHAPE
 from edgeddl.training.updater import StepResult, Updater
 from tests.models import TwiceUsedNet
 from tests.unit.training.test_equivalence import latest_arrays
@@ -116,6 +116,12 @@ def test_summary_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+def test_cutout_larger_than_an_image_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--cutout 40 is larger than an image"):
+        train(tmp_path / "run", cutout=40)
+    assert not (tmp_path / "run").exists()
+
+
 def test_evaluation_counts_every_test_image_once(tmp_path: Path) -> None:
     one, many = (train(tmp_path / str(n), n, batch_size=24 // n, lr_scaling="none") for n in (1, 3))
     assert many["history"][0]["accuracy"] == one["history"][0]["accuracy"]
@@ -177,7 +183,7 @@ def test_parameters_used_twice_are_trained(tmp_path: Path, name: str, accumulati
 
 
 def test_gradients_that_are_complete_only_at_the_end_hold_up_no_others() -> None:
-    specs = observe_parameters(TwiceUsedNet(), IMAGE_SHAPE, 10)
+    specs = observe_parameters(TwiceUsedNet(), (3, 32, 32), 10)
     assert [spec.name for spec in specs[:2]] == ["first/W", "first/b"]
     assert {spec.use for spec in specs[:2]} == {Use.ONCE}
     assert {spec.use for spec in specs[2:]} == {Use.SHARED}

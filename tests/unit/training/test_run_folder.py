@@ -9,7 +9,13 @@ import pytest
 
 from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.training.checkpoint import Checkpoint, CheckpointStore
-from edgeddl.training.run_folder import RunFolder, choose_run_folder, list_runs, run_name
+from edgeddl.training.run_folder import (
+    RunFolder,
+    check_not_of_a_run,
+    choose_run_folder,
+    list_runs,
+    run_name,
+)
 
 NAME = "resnet18-cifar10"
 
@@ -183,3 +189,23 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
         assert "--run-dir" in str(caught.value.hint)
         with pytest.raises(ConfigError, match="cannot be written to"):
             choose(base=place, resume="never")
+
+
+@pytest.mark.parametrize("record", ["summary.json", "events.jsonl"])
+def test_a_folder_with_any_file_of_a_run_is_not_used_for_another(
+    tmp_path: Path, record: str
+) -> None:
+    (tmp_path / record).write_text("of an earlier run")
+    with pytest.raises(ConfigError, match="already holds another run"):
+        choose_run_folder(tmp_path / "runs", NAME, tmp_path, "never")
+    assert (tmp_path / record).read_text() == "of an earlier run"
+
+
+def test_an_output_file_does_not_replace_a_file_of_a_run(tmp_path: Path) -> None:
+    summary = tmp_path / "summary.json"
+    summary.write_text("{}")
+    check_not_of_a_run("--summary", summary)  # in an ordinary folder
+    (tmp_path / "options.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"--summary .* belongs to the run in"):
+        check_not_of_a_run("--summary", summary)
+    check_not_of_a_run("--summary", tmp_path / "new.json")

@@ -1,0 +1,1 @@
+"""Pages of docs/reference that describe code, generated from it: scripts/docs-reference."""
