@@ -1,4 +1,4 @@
-/* One rank's part of a ring all-reduce over byte streams; comm/ring/reference.py explains the algorithm.
+/* One rank's part of a ring all-reduce over sockets; comm/ring/reference.py explains it.
  *
  * It runs concurrently with the kernels, takes processor time from them, and finds the caches full
  * of their data. Between four emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor
@@ -64,7 +64,7 @@ static char *chunk_begin(const chunked_array *array, int chunk)
     return array->bytes + before * array->item_bytes;
 }
 
-/* A sequence of chunks that is sent or received through a stream. */
+/* A sequence of chunks that is sent or received through a socket. */
 typedef struct {
     int socket;
     int step, chunk;   /* number of completed chunks; index of the current one */
@@ -100,7 +100,7 @@ static flow begin_flow(int socket, const chunked_array *array, int first)
     return way;
 }
 
-/* Bytes that a call has transferred, 0 if it would have blocked, -1 if the stream is lost. */
+/* Bytes that a call has transferred, 0 if it would have blocked, -1 if the connection is lost. */
 static long moved(long result)
 {
     return result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? 0 : result;
@@ -158,8 +158,8 @@ static long send_ready(ring *r)
     return count < 0 ? -1 : total;
 }
 
-/* Waits until enough bytes have arrived or the outgoing stream accepts data. Returns false if the
- * outgoing stream is lost. A finished stream is not polled: poll would always report its end. */
+/* Waits until enough bytes have arrived or the outgoing socket accepts data. Returns false if the
+ * outgoing connection is lost. A finished socket is not polled: poll would always report its end. */
 static bool wait_for_sockets(ring *r, long low_water, int milliseconds)
 {
     const bool is_full = r->own + r->in.passed - r->partial > r->out.passed;
@@ -182,7 +182,7 @@ static bool wait_for_sockets(ring *r, long low_water, int milliseconds)
 }
 
 /* Replaces the array by its sum over all ranks. Returns 0, or the errno of the left neighbour's
- * stream, or minus the errno of the right neighbour's stream. */
+ * socket, or minus the errno of the right neighbour's socket. */
 int edgeddl_ring_sum(int left, int right, int rank, int size, char kind, long items,
                      void *array, long low_water, int milliseconds)
 {

@@ -53,7 +53,7 @@ def test_kernels_pass_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS["aarch64"])
-def test_emulated(tmp_path: Path, build: str) -> None:
+def test_kernels_pass_on_emulated_aarch64(tmp_path: Path, build: str) -> None:
     compiler = shutil.which("aarch64-linux-gnu-gcc")
     emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     if compiler is None or emulator is None:

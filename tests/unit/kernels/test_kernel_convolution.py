@@ -89,8 +89,8 @@ def test_input_gradient_is_added_to_a_given_array(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", BIASED, ids=str)
-def test_a_folded_normalisation_normalises_and_rectifies_what_is_read(layer: Layer) -> None:
-    """But not the padding, which stays 0."""
+def test_the_input_is_normalised_and_rectified_as_it_is_read(layer: Layer) -> None:
+    """The padding stays 0."""
     x, W, gy = layer.arrays()
     scale, shift = random((2, layer.shape[1]), 6)
     normalization = FoldedNormalization(scale, shift)

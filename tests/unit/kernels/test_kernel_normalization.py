@@ -53,7 +53,7 @@ def make(shape: tuple[int, ...], offset: float = 0.5) -> tuple[np.ndarray, ...]:
 def forward(
     x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, **options: Any
 ) -> tuple[np.ndarray, BatchStatistics]:
-    """y by the batch's own statistics, and these."""
+    """y normalised with the batch's statistics, and the statistics."""
     return kernels.batch_normalization_forward(x, gamma, beta, None, EPS, **options)
 
 
@@ -347,7 +347,7 @@ def test_results_do_not_depend_on_strides(order, shape: tuple[int, ...]) -> None
 
 
 def all_passes(x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
-    """Everything that is computed, with a ReLU and with a residual."""
+    """All results, with a ReLU and with a residual."""
     y, statistics = forward(x, gamma, beta, relu=True)
     known = (gamma, beta, statistics, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, True)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(find_spec("chainer") is None, reason="needs Chai
 MODELS = [("resnet18", "cifar"), ("resnet18", "imagenet"), ("resnet9", "cifar")]
 
 
-def test_every_model_is_looked_at() -> None:
+def test_every_model_is_checked() -> None:
     from edgeddl.registry import MODELS as NAMES
 
     assert {name for name, _ in MODELS} == set(NAMES)

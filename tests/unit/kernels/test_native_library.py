@@ -196,8 +196,8 @@ for window in (Window(3, 3, ph=1, pw=1), Window(7, 7, ph=3, pw=3)):
 """
 
 
-def test_kernels_report_a_lack_of_memory_for_their_parts() -> None:
-    """From no room at all to enough: an error, or the right result."""
+def test_running_out_of_memory_in_a_part_is_an_error() -> None:
+    """From no free memory to enough: either an error or the correct result."""
     done = subprocess.run(
         [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=60
     )
@@ -213,13 +213,13 @@ def test_read_only_arrays_are_accepted() -> None:
         np.testing.assert_array_equal(relu_forward(x), [[0, 2]])
 
 
-def test_arrays_with_gaps_never_reach_the_library() -> None:
+def test_strided_arrays_are_not_passed_to_the_library() -> None:
     relu_forward = bound("relu_forward", "ppl")
     with pytest.raises(ctypes.ArgumentError):
         relu_forward(np.zeros(4, np.float32)[::2], np.zeros(2, np.float32), 2)
 
 
-def test_threads_can_be_set() -> None:
+def test_the_number_of_threads_can_be_set() -> None:
     before = loaded.threads()
     try:
         for threads in (3, 1, 2):
@@ -243,7 +243,7 @@ def test_omp_num_threads_sets_the_number_of_threads(
     assert int(run_python(code, environment)) == (threads or machine.default_threads())
 
 
-def test_it_says_what_it_is() -> None:
+def test_describe_names_build_reason_and_compiler() -> None:
     description = loaded.describe()
     assert description["build"] in BUILDS[platform.machine()]
     assert description["why"] and description["compiler"]
@@ -254,7 +254,7 @@ def test_the_peak_is_measured() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems keep no memory")
-def test_memory_of_large_arrays_is_used_again() -> None:
+def test_memory_of_large_arrays_is_reused() -> None:
     """Allocating 3 arrays of 8 MB again causes no page faults."""
     code = """
 import resource, numpy as np
