@@ -21,8 +21,9 @@ from edgeddl.comm.communicator import Choice, Communicator, Transfer
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 from edgeddl.log import logger, start_thread
 
-# Heartbeats are exchanged at least this often, and four times within the warning time.
-LONGEST_INTERVAL_SECONDS = 5.0
+# Until ranks create their channels, just before the first step. Start-up has no long collectives,
+# and its user may still be watching.
+STARTUP_WARNING_SECONDS = 10.0
 
 
 class Watchdog:
@@ -32,9 +33,10 @@ class Watchdog:
         self, communicator: Communicator, *, warning_seconds: float, timeout_seconds: float
     ) -> None:
         self._communicator = communicator
-        self._warning_seconds = warning_seconds
+        self._warning_seconds = min(warning_seconds, STARTUP_WARNING_SECONDS)
+        self._step_warning_seconds = warning_seconds
         self._timeout_seconds = timeout_seconds
-        self._interval = min(warning_seconds / 4, LONGEST_INTERVAL_SECONDS)
+        self._interval = self._warning_seconds / 4  # between heartbeats
         self._begun = 0
         self._waits: dict[int, _Wait] = {}  # by thread: each channel has its own
         self._lock = threading.Lock()
@@ -58,6 +60,10 @@ class Watchdog:
         finally:
             with self._lock:
                 del self._waits[thread]
+
+    def end_startup(self) -> None:
+        """From now on, warn after the time that applies to training steps."""
+        self._warning_seconds = self._step_warning_seconds
 
     def close(self) -> None:
         self._closed.set()
@@ -144,6 +150,7 @@ class WatchedCommunicator:
         self._inner.choose(choice)
 
     def channels(self, count: int) -> list[Communicator]:
+        self._watchdog.end_startup()
         with self._watchdog.collective("creation of channels"):
             return [
                 WatchedCommunicator(channel, self._watchdog)

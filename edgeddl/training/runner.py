@@ -38,6 +38,7 @@ from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.resume import continue_run
 from edgeddl.training.run_lock import using
+from edgeddl.training.stages import stage
 from edgeddl.training.startup import prepare_run
 from edgeddl.training.stop import StopRequest, exit_code_after_stop
 from edgeddl.training.summary import publish_summary, rank_summary, summarise
@@ -72,9 +73,10 @@ def run_training(
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     folder = run.folder.path if run.folder else None
     with using(folder), log.recording(_log_path(run)) as log_file:
-        allreduce, image_seconds = choose_allreduce(run), measure_computing(run)
-        share_by_speed(run, image_seconds)
-        forecast = make_forecast(run, allreduce, image_seconds)
+        with stage("connecting ranks and measuring links and computation"):
+            allreduce, image_seconds = choose_allreduce(run), measure_computing(run)
+            share_by_speed(run, image_seconds)
+            forecast = make_forecast(run, allreduce, image_seconds)
         eta = remaining_seconds(run, image_seconds, forecast)
         banner = render_banner(run, ranks, forecast, linpack, remaining_seconds=eta)
         log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")

@@ -49,6 +49,7 @@ from edgeddl.training.run_folder import (
 from edgeddl.training.run_lock import check_unused
 from edgeddl.training.schedule import Schedule, plan_schedule, scaled_learning_rate
 from edgeddl.training.snapshot import Snapshots
+from edgeddl.training.stages import stage
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics
 
@@ -86,12 +87,18 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
     )
     snapshots = Snapshots(config, model, exchange, optimizer, dataset.fingerprint)
     # before a folder is created, so that a refused run leaves nothing behind
-    memory = check_memory(
-        config, model, exchange, image_shape=dataset.image_shape, train_images=len(dataset.train)
-    )
-    folder, checkpoint, initial = together(
-        communicator, lambda: _open_folder(config, communicator, snapshots)
-    )
+    with stage("predicting the memory of a step"):
+        memory = check_memory(
+            config,
+            model,
+            exchange,
+            image_shape=dataset.image_shape,
+            train_images=len(dataset.train),
+        )
+    with stage("opening the run folder"):
+        folder, checkpoint, initial = together(
+            communicator, lambda: _open_folder(config, communicator, snapshots)
+        )
     snapshots.initialise(initial)
     state = snapshots.restore(checkpoint) or RunState()
     state.shares = starting_shares(
@@ -123,20 +130,22 @@ def _load(
     check_balance(config.balance, ranks)
     find_model(config.model)
     schedule = _plan_schedule(config, peak)
-    dataset = load_dataset(
-        config.dataset,
-        data_dir=data_folder(config.data_dir),
-        limit_train=config.limit_train,
-        limit_test=config.limit_test,
-    )
+    with stage(f"loading data set {config.dataset}"):
+        dataset = load_dataset(
+            config.dataset,
+            data_dir=data_folder(config.data_dir),
+            limit_train=config.limit_train,
+            limit_test=config.limit_test,
+        )
     if config.cutout > min(dataset.image_shape[1:]):
         _, height, width = dataset.image_shape
         raise ConfigError(
             f"--cutout {config.cutout} is larger than an image ({height} x {width} pixels)"
         )
     classes = len(dataset.classes)
-    model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
-    specs = observe_parameters(model, dataset.image_shape, classes)
+    with stage(f"building model {config.model}"):
+        model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
+        specs = observe_parameters(model, dataset.image_shape, classes)
     return dataset, model, specs, schedule
 
 

@@ -220,7 +220,7 @@ def test_a_warning_comes_once_for_each_collective(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("s in barrier; not joined: rank 2") == 2
 
 
-@pytest.mark.parametrize(("warning", "interval"), [(8.0, 2.0), (60.0, 5.0)])
+@pytest.mark.parametrize(("warning", "interval"), [(8.0, 2.0), (60.0, 2.5)])
 def test_four_signs_of_life_within_the_warning_time(warning: float, interval: float) -> None:
     watchdog = Watchdog(OneOfThree(0), warning_seconds=warning, timeout_seconds=TIMEOUT)
     assert watchdog._interval == interval
@@ -231,3 +231,26 @@ def test_one_rank_needs_no_watchdog() -> None:
     alone = SingleCommunicator()
     with watched(alone, warning=1, timeout=2) as communicator:
         assert communicator is alone
+
+
+def test_warnings_come_earlier_during_start_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeddl.comm.watchdog.STARTUP_WARNING_SECONDS", 0.1)
+    warned = threading.Event()
+    caplog.handler.addFilter(lambda record: warned.set() or True)
+
+    def work(inner: Communicator) -> None:
+        with watched(inner, warning=50, timeout=60) as communicator:
+            if communicator.rank == 1:
+                assert warned.wait(timeout=20)
+            communicator.barrier()
+            communicator.channels(1)  # ends start-up
+            caplog.clear()
+            if communicator.rank == 1:
+                time.sleep(0.5)
+            communicator.barrier()
+
+    with caplog.at_level(logging.WARNING, "edgeddl"):
+        run_ranks(2, work)
+    assert warned.is_set() and not caplog.messages
