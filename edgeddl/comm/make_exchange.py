@@ -23,15 +23,15 @@ def check_exchange_options(config: TrainConfig) -> None:
     policy = find_policy(config.compression)
     if config.local_steps > 1 and config.compression != "none":
         raise ConfigError(
-            f"--local-steps {config.local_steps} sends parameters, but --compression"
-            f" {config.compression} is made for gradients",
-            hint="leave one of them out",
+            f"--local-steps {config.local_steps} sends parameters, but"
+            f" --compression {config.compression} can compress only gradients",
+            hint="use only one of the two options",
         )
     if policy.needs_ring and config.allreduce not in ("auto", "ring"):
         raise ConfigError(
-            f"--compression {config.compression} needs the ring: Open MPI"
-            f" (--allreduce {config.allreduce}) cannot add what it sends",
-            hint="leave --allreduce out",
+            f"--compression {config.compression} needs the ring all-reduce: Open MPI (--allreduce"
+            f" {config.allreduce}) cannot add what it sends",
+            hint="remove --allreduce, or use --allreduce ring",
         )
 
 

@@ -212,9 +212,9 @@ def test_half_precision_goes_round_the_ring(
         return run.state.step, str(choose_allreduce(run)), run.state.ring_from_bytes
 
     assert run_ranks(2, work) == [(2, "ring", NEVER)] * 2
-    with pytest.raises(ConfigError, match="--compression fp16 needs the ring") as caught:
+    with pytest.raises(ConfigError, match="needs the ring all-reduce") as caught:
         check_exchange_options(TrainConfig(compression="fp16", allreduce="mpi"))
-    assert "leave --allreduce out" in str(caught.value)
+    assert "remove --allreduce" in str(caught.value)
 
 
 @pytest.mark.usefixtures("network")

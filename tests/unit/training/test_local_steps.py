@@ -259,4 +259,4 @@ def test_divergence_within_a_round_ends_all_ranks(tmp_path: Path) -> None:
 def test_compression_is_refused(compression: str) -> None:
     with pytest.raises(ConfigError, match=f"--compression {compression}") as caught:
         check_exchange_options(TrainConfig(local_steps=2, compression=compression))
-    assert "leave one of them out" in str(caught.value)
+    assert "use only one of the two options" in str(caught.value)
