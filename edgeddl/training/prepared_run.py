@@ -65,6 +65,13 @@ class PreparedRun:
             left = min(left, wanted)
         return self.state.step + left
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing left to train or to evaluate."""
+        state = self.state
+        evaluated = state.accuracy is not None and not state.epoch_to_record
+        return evaluated and self.total_steps == state.step
+
     def make_loader(self) -> TrainLoader:
         """This rank's training images, in the order that follows from the seed."""
         config = self.config

@@ -17,6 +17,7 @@ from edgeddl.comm.communicator import Communicator
 from edgeddl.config import TrainConfig
 from edgeddl.data import TrainLoader
 from edgeddl.errors import EdgeddlError
+from edgeddl.log import logger
 from edgeddl.training.banner import render_banner
 from edgeddl.training.clock import StepClock
 from edgeddl.training.evaluator import Evaluation, evaluate
@@ -41,7 +42,7 @@ from edgeddl.training.run_lock import using
 from edgeddl.training.stages import stage
 from edgeddl.training.startup import prepare_run
 from edgeddl.training.stop import StopRequest, exit_code_after_stop
-from edgeddl.training.summary import publish_summary, rank_summary, summarise
+from edgeddl.training.summary import publish_summary, rank_summary, stored_summary, summarise
 from edgeddl.training.telemetry import VitalsSampler
 from edgeddl.training.updater import Updater
 
@@ -70,6 +71,8 @@ def run_training(
     config = continue_run(config, given, communicator)
     linpack = require_linpack(communicator) if config.require_linpack else []
     run = prepare_run(config, communicator)
+    if run.is_complete and (summary := _repeat_summary(run)):
+        return Outcome(summary, exit_code=0)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     folder = run.folder.path if run.folder else None
     with using(folder), log.recording(_log_path(run)) as log_file:
@@ -83,6 +86,17 @@ def run_training(
         if run.folder is not None:
             log.print_text(banner)
         return _train(run, ranks, stop or StopRequest())
+
+
+def _repeat_summary(run: PreparedRun) -> dict[str, Any] | None:
+    """Print the summary of a complete run again, if it is in its folder; returns it."""
+    own = stored_summary(run.folder, run.state.step) if run.folder else None
+    summary: dict[str, Any] | None = run.communicator.allgather(own)[0]
+    if summary and run.folder:
+        limit = "--epochs" if run.state.epoch >= run.config.epochs else "--max-steps"
+        logger.info("the run is already complete; use a larger %s to continue", limit)
+        publish_summary(run.config, run.folder, summary)
+    return summary
 
 
 def _log_path(run: PreparedRun) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,12 +85,19 @@ def publish_summary(config: TrainConfig, folder: RunFolder, summary: dict[str, A
     paths = [config.summary] if config.summary else []
     if summary["measured_steps"]:
         paths.append(folder.summary)
-    else:
-        limit = "--epochs" if summary["epochs"] >= config.epochs else "--max-steps"
-        logger.info("the run is already complete; use a larger %s to continue", limit)
     written = [path for path in paths if _write_summary(path, summary)]
     files = [("checkpoints", str(folder.checkpoints))]
     log.print_text(render_summary(summary, files + [("summary", str(path)) for path in written]))
+
+
+def stored_summary(folder: RunFolder, step: int) -> dict[str, Any] | None:
+    """The summary that a run wrote when it ended at this step; None if there is none."""
+    try:
+        summary = json.loads(folder.summary.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_of_step = isinstance(summary, dict) and summary.get("steps") == step
+    return summary if is_of_step else None
 
 
 def _write_summary(path: Path, summary: dict[str, Any]) -> bool:

@@ -318,13 +318,18 @@ def test_used_run_folder_is_refused(tmp_path: Path) -> None:
         train(tmp_path)
 
 
-def test_resuming_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_does_nothing_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     finished = train(tmp_path)
     written = (tmp_path / "summary.json").read_bytes()
-    again = train(tmp_path, resume="auto", progress="lines")
+    events = (tmp_path / "events.jsonl").read_bytes()
+    capsys.readouterr()
+    again = train(tmp_path, 2, resume="auto", progress="lines")
+    assert again == json.loads(written) and again["step_losses"] == finished["step_losses"]
     assert (tmp_path / "summary.json").read_bytes() == written
-    assert again["step_losses"] == finished["step_losses"]
-    assert again["final_accuracy"] == finished["final_accuracy"]
+    assert (tmp_path / "events.jsonl").read_bytes() == events  # which reports are made from
+    assert f"{finished['images_per_second']:.1f} img/s on 1 rank" in capsys.readouterr().out
 
 
 def test_options_are_checked() -> None:
