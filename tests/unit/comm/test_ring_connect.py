@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Interface
 from pathlib import Path
 
@@ -176,9 +177,10 @@ def test_a_missing_neighbour_is_an_error_on_all_ranks(
         assert caught.value.on_all_ranks
         return str(caught.value)
 
-    for message in run_ranks(2, work):
-        assert "rank 0 on thread-0 has not connected" in message
-        assert "rank 1 on thread-1 has not connected" in message
+    for message in run_ranks(3, work):
+        for rank, left in ((0, 2), (1, 0), (2, 1)):
+            name = f"rank {left} on thread-{left}"
+            assert f"rank {rank} (thread-{rank}): {name} has not connected" in message
 
 
 def test_a_refused_connection_names_rank_host_and_address(
@@ -244,3 +246,18 @@ def test_idle_connections_alone_are_no_neighbour(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(CommunicationError, match="rank 6 has not connected"):
             connect._accept(listener, b"w" * connect.TOKEN_BYTES, "rank 6")
         assert stranger.recv(1) == b""
+
+
+def test_a_wrong_token_is_rejected_before_the_neighbour_comes() -> None:
+    token = b"w" * connect.TOKEN_BYTES
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ThreadPoolExecutor(1) as pool,
+        socket.create_connection(listener.getsockname()) as stranger,
+    ):
+        accepted = pool.submit(connect._accept, listener, token, "rank 6")
+        stranger.settimeout(5)
+        stranger.sendall(b"x" * connect.TOKEN_BYTES)
+        assert stranger.recv(1) == b""
+        with connect._connect(listener.getsockname(), token, "rank 7"):
+            accepted.result(timeout=20).close()
