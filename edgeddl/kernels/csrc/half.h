@@ -1,13 +1,13 @@
-/* Half precision for the wire: blocks of numbers, each with a power of two of its own. */
+/* Half precision for the wire: blocks of numbers, each with its own power of two. */
 #ifndef EDGEDDL_HALF_H
 #define EDGEDDL_HALF_H
 
 #include <stdint.h>
 
-enum { BLOCK = 1024 }; /* numbers of a block: kernels/halves.py */
+enum { BLOCK = 1024 }; /* numbers per block, as in kernels/halves.py */
 
 typedef struct {
-    float factor; /* NaN: the block has numbers that are not finite, or too large */
+    float factor; /* NaN if the block has a number that is not finite or too large */
     uint16_t halves[BLOCK];
 } half_block;
 

@@ -24,7 +24,7 @@ ALWAYS_INLINE void transpose_4x4(const float *a, long a_row, float *b, long b_ro
     *(unaligned_quad *)(b + 3 * b_row) = SHUFFLE(high01, high23, 2, 3, 6, 7);
 }
 
-/* Rows are short and far apart: processors do not foresee which come next. */
+/* Rows are short and far apart: the hardware prefetcher does not predict the next ones. */
 enum { ROWS_AHEAD = 8 };
 
 ALWAYS_INLINE void ask_for_row(const float *row, long columns)
