@@ -3,15 +3,15 @@
  * of a vector adjacent: [channels / LANES][taps][LANES].
  *
  * 3 x 3 windows with stride 1 slide along several rows at once: each pixel is loaded once for all
- * of these rows, and the weights are loaded once per slide. Other windows are computed together if
+ * of these rows, and the weights are loaded once per strip. Other windows are computed together if
  * they are adjacent and see the same taps: the weights are loaded once for all of them.
  */
 #include "patches.h"
 
 enum {
     COLUMNS = 4,         /* outputs computed together, if they see the same taps */
-    ROWS = TILE_VECTORS, /* rows of a slide: 3 sums each and 9 weights fit in 32 or 16 registers */
-    WALK = 28,           /* columns of a slide: the next channels find their pixels in the cache */
+    ROWS = TILE_VECTORS, /* rows of a strip: 3 sums each and 9 weights fit in 32 or 16 registers */
+    WALK = 28,           /* columns of a strip: the next channels find their pixels in the cache */
     CHANNELS = 64,       /* channels that are copied together */
 };
 
@@ -25,7 +25,7 @@ typedef struct {
     long ahead, line, new_rows, new_columns; /* prefetch: pixels first seen by the next row */
 } view;
 
-/* The outputs of a slide: columns first .. end of up to ROWS rows. */
+/* A strip of outputs: columns first .. end of up to ROWS rows. */
 typedef struct {
     const float *x;
     long at, line, pixel; /* inputs: offset of the first row in x; strides to the next row, pixel */
@@ -146,7 +146,7 @@ static void do_row(const job *j, long row, float *W)
         }
 }
 
-/* Slides a window along its rows, for one vector of channels. Registers hold the weights or their
+/* Slides the window along a strip, for one vector of channels. Registers hold the weights or their
  * gradients and, for each row, the sums or gy of the three columns that see the current pixels. */
 ALWAYS_INLINE void walk(const job *j, const path p, const int gradient, long c, long lanes,
                         float *weights)
@@ -204,7 +204,7 @@ ALWAYS_INLINE void walk(const job *j, const path p, const int gradient, long c, 
         store(W + i * step, w[i]);
 }
 
-/* Copies CHANNELS channels of the pixels that a slide reads into contiguous memory. */
+/* Copies CHANNELS channels of the pixels that a strip reads into contiguous memory. */
 static void copy_pixels(const job *j, path *p, long c, float *copy)
 {
     const long from = max_long(p->first + j->x->origin, 0), line = j->x->pixels * j->c;

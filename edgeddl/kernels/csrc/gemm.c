@@ -142,8 +142,7 @@ void multiply(const product *whole, long rows, long columns)
     const run one = {0, 0, m.depth};
     if (!m.runs)
         m.runs = &one, m.run_count = 1;
-    /* A mapped address: prefetching an unmapped one takes long. */
-    stream none = {(const char *)m.b, 0};
+    stream none = {(const char *)m.b, 0}; /* mapped: looking up an unmapped address takes long */
     for (int s = 0; s < 2; s++)
         if (!m.ahead[s])
             m.ahead[s] = &none;

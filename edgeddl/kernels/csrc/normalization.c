@@ -72,7 +72,7 @@ static void moments_part(void *context, int part, int parts)
     sum_blocks(&j.m, part, parts, sum_moments, &j, j.sums, MOMENTS);
 }
 
-/* Combines the blocks' moments by the update of Chan, Golub and LeVeque (1979). */
+/* Combines the blocks' statistics by the update of Chan, Golub and LeVeque (1979). */
 static void join_moments(const matrix *m, const float *sums, double *total, float *mean, float *var)
 {
     const long channels = m->channels;

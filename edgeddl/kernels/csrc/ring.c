@@ -156,7 +156,7 @@ static long send_on(ring *r)
     return count < 0 ? -1 : total;
 }
 
-/* Waits until `waking` bytes have arrived or the outgoing stream accepts data. Returns false if the
+/* Waits until enough bytes have arrived or the outgoing stream accepts data. Returns false if the
  * outgoing stream is lost. A finished stream is not polled: poll would always report its end. */
 static bool sleep_well(ring *r, long waking, int milliseconds)
 {
