@@ -1,4 +1,4 @@
-"""Functions whose kernels are put off: whoever looks at an array finds what it should hold."""
+"""Functions with queued kernels: every read of an array sees its computed values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[Any], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_variables_show_what_kernels_have_computed(reader: str) -> None:
+def test_reading_a_variable_runs_queued_kernels(reader: str) -> None:
     read = READERS[reader]
     expected = read(functions.relu(functions.add(X, X)))
     with deferred():
@@ -40,19 +40,19 @@ def test_variables_show_what_kernels_have_computed(reader: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_asking_for_a_shape_runs_nothing() -> None:
+def test_reading_a_shape_runs_no_kernel() -> None:
     with deferred():
         h = functions.add(X, X)
         assert (h.shape, h.ndim, h.size, h.dtype) == (X.shape, 4, X.size, X.dtype)
         assert len(queue.calls) == (1 if kernels.chosen().startswith("native") else 0)
 
 
-def test_variables_are_chainers_own_elsewhere() -> None:
+def test_variables_are_chainers_own_if_nothing_is_queued() -> None:
     assert type(functions.add(X, X)) is chainer.Variable
 
 
 class Snapshots(chainer.FunctionHook):
-    """What hooks are shown."""
+    """Records what hooks see."""
 
     name = "Snapshots"
 
@@ -66,7 +66,7 @@ class Snapshots(chainer.FunctionHook):
         self.seen.append(len(queue.calls))
 
 
-def test_hooks_see_arrays_that_are_there() -> None:
+def test_hooks_see_computed_arrays() -> None:
     with deferred():
         h = functions.add(X, X)
         with Snapshots() as hook:
@@ -76,17 +76,17 @@ def test_hooks_see_arrays_that_are_there() -> None:
     assert waiting == 0
 
 
-def test_chainers_debug_mode_sees_what_is_not_finite() -> None:
+def test_chainers_debug_mode_detects_nan() -> None:
     image = X.copy()
     image[0, 0, 0, 0] = np.nan
     with deferred(), chainer.using_config("debug", True):
-        functions.relu(X)  # nothing in it, but for memory that nobody has written
+        functions.relu(X)  # finite, unless debug mode reads it before it is written
         with pytest.raises(RuntimeError, match="NaN is detected"):
             functions.add(image, X)
 
 
 class Reading:
-    """A sink that looks at a gradient as soon as it is told of it."""
+    """A sink that copies each gradient as soon as it is reported ready."""
 
     def __init__(self, net: chainer.Chain) -> None:
         self.views = {id(p): np.full_like(p.array, np.nan) for p in net.params()}
@@ -99,7 +99,7 @@ class Reading:
         self.seen[id(parameter)] = self.views[id(parameter)].copy()
 
 
-def test_gradients_are_written_when_the_sink_is_told_of_them() -> None:
+def test_gradients_are_written_before_they_are_reported_ready() -> None:
     net = TinyNormalisedNet()
     net.cleargrads()
     loss = functions.softmax_cross_entropy(net(X), T)

@@ -1,4 +1,4 @@
-"""Kernel tests that ask for `implementation` run once for each that this machine can run."""
+"""Kernel tests that use `implementation` run once for each implementation of this machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", params=[REFERENCE, *(NATIVE or [NO_NATIVE])], ids=str)
 def implementation(request: pytest.FixtureRequest) -> Iterator[Implementation]:
-    """The entry points of `kernels` compute by this implementation."""
+    """Make the entry points of `kernels` call this implementation."""
     yield from _behind_the_entry_points(request.param)
 
 
 @pytest.fixture(scope="module", params=NATIVE or [NO_NATIVE], ids=str)
 def native(request: pytest.FixtureRequest) -> Iterator[Implementation]:
-    """Likewise, for what is said of native kernels alone."""
+    """The same, for native implementations only."""
     yield from _behind_the_entry_points(request.param)
 
 

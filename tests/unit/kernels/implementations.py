@@ -25,7 +25,7 @@ THREADS = (1, 3)
 
 @dataclass(frozen=True)
 class Implementation:
-    """A module with all kernels; `threads` is None where it is NumPy's own affair."""
+    """A module with all kernels; `threads` is None if NumPy chooses the number of threads."""
 
     name: str
     module: Any
@@ -43,7 +43,7 @@ class Implementation:
 
 
 def load_build(build: str) -> ModuleType:
-    """The native kernels of one build: a copy of their modules, bound to its library."""
+    """Load the native kernels of one build: a copy of their modules, bound to its library."""
     package = "edgeddl.kernels.native"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEDDL_CPU", build)
@@ -54,7 +54,7 @@ def load_build(build: str) -> ModuleType:
 
 
 def find_builds() -> tuple[dict[str, ModuleType], str]:
-    """The builds that load here, and why the others do not."""
+    """Return the builds that load on this machine, and why the others do not."""
     found, failures = {}, []
     for build in KERNEL_BUILDS:
         try:
@@ -65,7 +65,7 @@ def find_builds() -> tuple[dict[str, ModuleType], str]:
 
 
 def by_reference(run: Callable[..., T], *arguments: object, **options: object) -> T:
-    """What a function gives if the reference stands behind the entry points."""
+    """Run a function with the reference implementation behind the entry points."""
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         patch.setattr(selected, "implementation", reference)
         return run(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Kernels that are put off: when they run, in which order, and that nobody reads before."""
+"""Queued kernel calls: when they run, in which order, and that results are read after that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.kernels.layers import random
 
 
 class Log:
-    """Notes what has run."""
+    """Records which calls have run."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -34,7 +34,7 @@ def log() -> Log:
     return Log()
 
 
-def test_what_is_put_off_runs_in_order_at_the_end(log: Log) -> None:
+def test_queued_calls_run_in_order_at_the_end(log: Log) -> None:
     with deferred():
         log.put_off("a")
         after(log.notes.append, "b")
@@ -43,7 +43,7 @@ def test_what_is_put_off_runs_in_order_at_the_end(log: Log) -> None:
     assert log.notes == ["a", "b", "c"]
 
 
-def test_finish_runs_it_and_more_may_be_put_off(log: Log) -> None:
+def test_finish_runs_queued_calls_and_leaves_the_queue_open(log: Log) -> None:
     with deferred():
         log.put_off("a")
         finish()
@@ -53,7 +53,7 @@ def test_finish_runs_it_and_more_may_be_put_off(log: Log) -> None:
     assert log.notes == ["a", "b"]
 
 
-def test_after_nothing_is_at_once(log: Log) -> None:
+def test_after_runs_immediately_if_the_queue_is_empty(log: Log) -> None:
     after(log.notes.append, "a")
     assert log.notes == ["a"]
     with deferred():
@@ -61,7 +61,7 @@ def test_after_nothing_is_at_once(log: Log) -> None:
         assert log.notes == ["a", "b"]
 
 
-def test_no_more_memory_waits_than_is_allowed(log: Log) -> None:
+def test_the_queue_is_flushed_above_its_memory_limit(log: Log) -> None:
     with deferred(most_bytes=100):
         log.put_off("a", 100)
         assert log.notes == []
@@ -71,7 +71,7 @@ def test_no_more_memory_waits_than_is_allowed(log: Log) -> None:
         assert log.notes == ["a", "b"]
 
 
-def test_a_large_array_does_not_wait(log: Log) -> None:
+def test_a_large_result_flushes_the_queue(log: Log) -> None:
     with deferred(most_bytes=10 * deferral.LARGE_BYTES):
         log.put_off("a", deferral.LARGE_BYTES)
         assert log.notes == []
@@ -79,7 +79,7 @@ def test_a_large_array_does_not_wait(log: Log) -> None:
         assert log.notes == ["a", "b"]
 
 
-def test_a_block_within_another_leaves_the_end_to_it(log: Log) -> None:
+def test_nested_blocks_flush_at_the_end_of_the_outer_block(log: Log) -> None:
     with deferred():
         with deferred():
             log.put_off("a")
@@ -87,7 +87,7 @@ def test_a_block_within_another_leaves_the_end_to_it(log: Log) -> None:
     assert log.notes == ["a"]
 
 
-def test_an_exception_leaves_nothing_behind(log: Log) -> None:
+def test_an_exception_discards_queued_calls(log: Log) -> None:
     def fail() -> None:
         with deferred():
             log.put_off("a")
@@ -100,7 +100,7 @@ def test_an_exception_leaves_nothing_behind(log: Log) -> None:
     assert not deferral.queue.open
 
 
-def test_a_call_that_fails_ends_those_after_it(log: Log) -> None:
+def test_a_failing_call_discards_the_calls_after_it(log: Log) -> None:
     def fail() -> None:
         with deferred():
             put_off(divmod, (1, 0), 0)
@@ -113,7 +113,7 @@ def test_a_call_that_fails_ends_those_after_it(log: Log) -> None:
     assert not deferral.queue.open
 
 
-def test_at_once(log: Log) -> None:
+def test_at_once_flushes_and_suspends_the_queue(log: Log) -> None:
     with deferred():
         log.put_off("a")
         with at_once():
@@ -122,7 +122,7 @@ def test_at_once(log: Log) -> None:
         assert deferral.queue.open
 
 
-def test_who_is_called_after_kernels_has_its_own_run_at_once(log: Log) -> None:
+def test_kernels_called_by_a_queued_function_run_immediately(log: Log) -> None:
     def look() -> None:
         log.notes.append(f"open: {deferral.queue.open}")
 
@@ -133,7 +133,7 @@ def test_who_is_called_after_kernels_has_its_own_run_at_once(log: Log) -> None:
     assert log.notes == ["a", "open: False", "b"]
 
 
-def test_other_threads_are_not_concerned(log: Log) -> None:
+def test_each_thread_has_its_own_queue(log: Log) -> None:
     seen = []
     with deferred():
         log.put_off("a")
@@ -144,7 +144,7 @@ def test_other_threads_are_not_concerned(log: Log) -> None:
 
 
 def convolutions() -> list[np.ndarray]:
-    """All that may be copied on its way has gaps, and is a result itself."""
+    """Arguments that may be copied have gaps and are themselves queued results."""
     x, W, window = random((3, 5, 9, 9), 0), random((6, 5, 3, 3), 1), Window(3, 3, ph=1, pw=1)
     y = kernels.convolution_forward(x, W, None, window)
     z = kernels.convolution_forward(y[:, ::2], random((4, 3, 3, 3), 2), None, window)
@@ -188,7 +188,7 @@ def heads() -> list[np.ndarray]:
 
 @pytest.mark.usefixtures("native", "unwritten")
 @pytest.mark.parametrize("run", [convolutions, normalisations, heads])
-def test_results_are_those_of_kernels_at_once(run: Callable[[], list[np.ndarray]]) -> None:
+def test_queued_kernels_give_the_same_results(run: Callable[[], list[np.ndarray]]) -> None:
     expected = run()
     with deferred():
         found = run()
@@ -198,7 +198,7 @@ def test_results_are_those_of_kernels_at_once(run: Callable[[], list[np.ndarray]
 
 
 @pytest.mark.usefixtures("native")
-def test_arguments_live_until_they_are_read() -> None:
+def test_queued_calls_keep_their_arguments_alive() -> None:
     def image(seed: int) -> np.ndarray:
         return channels_last(random((2, 3, 4, 4), seed))
 
@@ -208,13 +208,13 @@ def test_arguments_live_until_they_are_read() -> None:
 
     with deferred():
         total = kernels.relu_forward(kernels.add(read_only(image(0)), image(1)))
-        for seed in range(50):  # would take the place of what was freed
+        for seed in range(50):  # would reuse freed memory
             image(seed)
     np.testing.assert_array_equal(total, np.maximum(image(0) + image(1), 0))
 
 
 @pytest.mark.usefixtures("native")
-def test_new_memory_counts_and_a_view_that_is_given_does_not() -> None:
+def test_only_newly_allocated_results_count_towards_the_limit() -> None:
     x, gy, ones = channels_last(random((2, 3, 8, 8), 0)), random((2, 3, 8, 8), 1), random((3,), 2)
     views = np.empty((2, 3), np.float32)
     with deferred():
@@ -228,6 +228,6 @@ def test_new_memory_counts_and_a_view_that_is_given_does_not() -> None:
 
 
 @pytest.mark.usefixtures("native")
-def test_bad_arguments_are_told_at_once() -> None:
+def test_bad_arguments_raise_immediately() -> None:
     with deferred(), pytest.raises(KernelError, match="must have the shape"):
         kernels.add(random((2, 3), 0), random((2, 4), 0))

@@ -1,4 +1,4 @@
-"""The ring's plan, and what comes out of it: to the bit what comes out of the reference."""
+"""The plan of the ring, and its sums: bit for bit those of the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LENGTHS = (1, 2, 5, 17, 64, 1001)
 
 
 @pytest.mark.parametrize(("size", "length"), list(itertools.product(SIZES, LENGTHS)))
-def test_what_a_rank_sends_is_what_its_neighbour_receives(size: int, length: int) -> None:
+def test_a_rank_receives_what_its_left_neighbour_sends(size: int, length: int) -> None:
     plans = [plan_ring(length, size, rank) for rank in range(size)]
     for rank, (sends, _) in enumerate(plans):
         _, receives = plans[(rank + 1) % size]
@@ -30,7 +30,7 @@ def test_what_a_rank_sends_is_what_its_neighbour_receives(size: int, length: int
 
 
 @pytest.mark.parametrize(("size", "length"), list(itertools.product(SIZES, LENGTHS)))
-def test_each_link_carries_the_least_possible(size: int, length: int) -> None:
+def test_each_link_carries_the_least_possible_data(size: int, length: int) -> None:
     chunk = -(-length // size)
     for rank in range(size):
         sends, _ = plan_ring(length, size, rank)
@@ -41,7 +41,7 @@ def test_each_link_carries_the_least_possible(size: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_has_arrived_in_one_turn_is_sent_in_the_next(size: int) -> None:
+def test_a_received_chunk_is_sent_in_the_next_step(size: int) -> None:
     for rank in range(size):
         sends, receives = plan_ring(100 * size, size, rank)
         places = [[(span.start, span.stop) for span in spans] for spans in (sends[1:], receives)]
@@ -54,7 +54,7 @@ def test_one_rank_sends_nothing() -> None:
 
 
 def sum_in_ring(arrays: Sequence[np.ndarray]) -> None:
-    """Each array is a rank's, in a thread of its own."""
+    """Sum arrays in a ring: one array and one thread per rank."""
     size = len(arrays)
     pairs = [socket.socketpair() for _ in range(size)]  # from a rank to the next
 
@@ -75,7 +75,7 @@ def sum_in_ring(arrays: Sequence[np.ndarray]) -> None:
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("size", "length"), [(2, 1), (3, 2), (4, 100_003), (5, 70_000)])
-def test_numbers(size: int, length: int, dtype: type) -> None:
+def test_sums_equal_the_reference(size: int, length: int, dtype: type) -> None:
     values = np.random.default_rng(0).normal(size=(size, length)).astype(dtype)
     sums, expected = list(values.copy()), list(values.copy())
     sum_in_ring(sums)
@@ -99,21 +99,21 @@ def sum_halves(values: np.ndarray) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("size", "length"), [(2, 1), (2, 400_000), (3, 1024), (4, 100_003), (5, 1500)]
 )
-def test_halves(size: int, length: int) -> None:
+def test_sums_in_half_precision_equal_the_reference(size: int, length: int) -> None:
     values = np.random.default_rng(0).normal(size=(size, length)).astype(np.float32)
     values *= np.float32(10) ** np.linspace(-12, 6, length, dtype=np.float32)
     sums, expected = sum_halves(values), by_reference(sum_halves, values)
     for one, other in zip(sums, expected, strict=True):
         assert one.tobytes() == other.tobytes() == expected[0].tobytes()
-    # Each rank rounds what it has, and each but the first the sum that it sends on.
+    # Each rank rounds its own numbers, and each but the first rounds the sum that it sends on.
     magnitudes = np.abs(values).astype(np.float64).sum(axis=0)
     limit = (2 * size - 1) * (magnitudes * 2.0**-11 + magnitudes.max() * 2.0**-39)
     assert (np.abs(sums[0] - values.astype(np.float64).sum(axis=0)) <= limit).all()
 
 
 @pytest.mark.usefixtures("implementation")
-def test_roundings_of_halves_do_not_add_up() -> None:
-    """Sums of eleven bits each are often half way between two of eleven bits."""
+def test_rounding_in_half_precision_is_unbiased() -> None:
+    """The sum of two 11-bit numbers is often halfway between two 11-bit numbers."""
     values = np.random.default_rng(0).normal(size=(8, 100_000)).astype(np.float32)
     exact = values.astype(np.float64).sum(axis=0)
     outwards = (sum_halves(values)[0] - exact) * np.sign(exact)
@@ -121,7 +121,7 @@ def test_roundings_of_halves_do_not_add_up() -> None:
 
 
 @pytest.mark.usefixtures("implementation")
-def test_a_block_that_is_not_finite_is_so_for_all() -> None:
+def test_a_block_that_is_not_finite_is_nan_on_all_ranks() -> None:
     values = np.ones((3, 3000), np.float32)
     values[1, 1500] = np.inf
     for one in sum_halves(values):
@@ -131,13 +131,13 @@ def test_a_block_that_is_not_finite_is_so_for_all() -> None:
 
 
 @pytest.mark.parametrize(("rank", "size", "waking"), [(-1, 2, 1), (2, 2, 1), (0, 0, 1), (0, 2, 0)])
-def test_wrong_places(rank: int, size: int, waking: int) -> None:
+def test_wrong_ranks_and_sizes_are_rejected(rank: int, size: int, waking: int) -> None:
     left, right = socket.socketpair()
     with left, right, pytest.raises(KernelError, match="no such place"):
         Neighbours(rank, size, left, right, waking, 1000)
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arrays_are_rejected() -> None:
     left, right = socket.socketpair()
     place = Neighbours(0, 2, left, right, 1, 1000)
     read_only = np.zeros(4, np.float32)

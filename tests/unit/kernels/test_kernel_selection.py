@@ -1,4 +1,4 @@
-"""Which kernels compute: each value of EDGEDDL_KERNELS in a process of its own."""
+"""Selection of kernels: each value of EDGEDDL_KERNELS in its own process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeddl import kernels
 from edgeddl.kernels import reference
 from edgeddl.kernels.selection import selected
 
-# Stand-ins for edgeddl.kernels.native, put in its place before anything imports it.
+# Stand-ins for edgeddl.kernels.native, installed before anything imports it.
 PRESENT = """
 import sys, types
 from edgeddl import errors
@@ -78,7 +78,7 @@ def run(code: str, asked: str | None) -> subprocess.CompletedProcess[str]:
         ("chainer", "chainer, else native avx2", True),
     ],
 )
-def test_each_choice(asked: str | None, chosen: str, by_native: bool) -> None:
+def test_each_value_selects_its_kernels(asked: str | None, chosen: str, by_native: bool) -> None:
     done = run(PRESENT + REPORT, asked)
     assert done.returncode == 0 and done.stderr == ""
     report = json.loads(done.stdout)
@@ -88,7 +88,7 @@ def test_each_choice(asked: str | None, chosen: str, by_native: bool) -> None:
 
 
 @pytest.mark.parametrize("asked", ["auto", "chainer"])
-def test_without_a_library_numpy_computes_and_one_warning_says_why(asked: str) -> None:
+def test_without_a_library_it_falls_back_to_numpy_with_one_warning(asked: str) -> None:
     done = run(ABSENT + REPORT + REPORT, asked)
     assert done.returncode == 0
     assert done.stderr.count("NumPy computes") == 1
@@ -98,29 +98,29 @@ def test_without_a_library_numpy_computes_and_one_warning_says_why(asked: str) -
     assert "no library was built" in report["why"]
 
 
-def test_without_ctypes_numpy_computes() -> None:
+def test_without_ctypes_it_falls_back_to_numpy() -> None:
     done = run(WITHOUT_CTYPES + REPORT, "auto")
     assert done.returncode == 0 and "ctypes" in done.stderr
     assert json.loads(done.stdout)["chosen"] == "reference"
 
 
-def test_native_kernels_that_are_asked_for_must_be_there() -> None:
+def test_native_without_a_library_is_an_error() -> None:
     done = run(ABSENT + REPORT, "native")
     assert done.returncode != 0 and done.stdout == ""
     assert "NativeKernelsUnavailable: no library was built" in done.stderr
 
 
-def test_a_reference_that_is_asked_for_needs_no_warning() -> None:
+def test_reference_without_a_library_gives_no_warning() -> None:
     assert run(ABSENT + REPORT, "reference").stderr == ""
 
 
-def test_a_wrong_choice_is_explained() -> None:
+def test_the_error_of_an_unknown_value_lists_the_known_ones() -> None:
     done = run(REPORT, "fastest")
     assert done.returncode != 0
     assert "must be one of auto, native, reference, chainer, not 'fastest'" in done.stderr
 
 
-def test_the_programs_explain_a_wrong_choice_without_a_traceback() -> None:
+def test_the_command_reports_an_unknown_value_without_a_traceback() -> None:
     code = "import sys; from edgeddl.__main__ import main; sys.exit(main(['info']))"
     done = run(code, "fastest")
     assert done.returncode == 2
@@ -133,7 +133,7 @@ def test_chainers_functions_are_used_without_a_warning() -> None:
     assert "is left to Chainer" in run(FUNCTIONS, "reference").stderr
 
 
-def test_info_says_what_was_chosen_and_why() -> None:
+def test_info_shows_the_selected_kernels_and_the_reason() -> None:
     code = "from edgeddl.__main__ import main; main(['info', '--json'])"
     facts = json.loads(run(PRESENT + code, "auto").stdout)
     assert facts["kernels"] == "native avx2" and facts["kernels why"] == "it has AVX2"
@@ -142,7 +142,7 @@ def test_info_says_what_was_chosen_and_why() -> None:
 
 
 def test_every_implementation_has_every_kernel() -> None:
-    """What the entry points call is what the reference has, and what native code must have."""
+    """Entry points and native code cover every kernel of the reference."""
     assert all(callable(getattr(kernels, name)) for name in reference.__all__)
     implementation = selected.implementation
     assert [name for name in reference.__all__ if not hasattr(implementation, name)] == []
