@@ -1,12 +1,12 @@
-/* The entry points: which algorithm computes what. */
+/* Entry points of convolution: choose the algorithm for each call. */
 #include <stdlib.h>
 
 #include "convolution.h"
 #include "edgeddl.h"
 
-/* Tiles reach beyond small images, and products with what is there cost as much as others. Of a
- * 1 x 1 image Winograd's algorithm takes 36 products, and patches, which leave out the padding, 1.
- * Otherwise equal numbers of products are equally fast; the transforms are a quarter more. */
+/* Tiles extend beyond small images, and products with the padding cost as much as others. A 1 x 1
+ * image takes 36 products by Winograd's algorithm and 1 by patches, which skip the padding. A
+ * product takes the same time in both; the transforms add a quarter. */
 static int winograd_pays(const conv *s, int of_x)
 {
     return winograd_fits(s) && 4 * direct_products(s) > 5 * winograd_products(s, of_x);
@@ -17,8 +17,9 @@ static int is_depthwise(const conv *s)
     return s->groups == s->c && s->c == s->k && s->groups > 1;
 }
 
-/* Winograd's algorithm normalises what it reads. The others read a copy: other windows than its own,
- * small images and, after numbers that are not finite, any. */
+/* Winograd's algorithm normalises x as it reads it. The other algorithms read a normalised copy.
+ * They run for other windows, for small images, and after Winograd's algorithm has met a number
+ * that is not finite. */
 typedef struct {
     const float *x;
     long pixels, c;
@@ -39,7 +40,7 @@ static void normalize_part(void *context, int part, int parts)
         }
 }
 
-/* To be freed; NULL if there is no memory. */
+/* The caller frees the copy. NULL if there is no memory. */
 static float *normalized_copy(const conv *s, const float *x, folded_norm norm)
 {
     const long pixels = s->n * s->h * s->w;

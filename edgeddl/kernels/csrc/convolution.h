@@ -1,11 +1,11 @@
-/* Convolution: shapes, and what its algorithms share.
+/* Convolution: shapes, and declarations that its algorithms share.
  *
  *   n images, c channels of h x w pixels   ->   k channels of out_h x out_w pixels
  *   x [n][h][w][c]    W [kh][kw][c/groups][k]    y [n][out_h][out_w][k]
  *
- * gx, gW and gy are gradients, of the same shapes. Gradients of x are themselves convolutions, of
- * gy with the weights turned by 180 degrees and c and k exchanged. `bias` and `plus`, the latter of
- * the shape of the result, are added to it; either may be NULL.
+ * gx, gW and gy are the gradients of x, W and y, with the same shapes. gx is itself a convolution:
+ * of gy with the weights rotated by 180 degrees and c and k exchanged. `bias` [k] and `plus`, which
+ * has the shape of the result, are added to the result. Either may be NULL.
  */
 #ifndef EDGEDDL_CONVOLUTION_H
 #define EDGEDDL_CONVOLUTION_H
@@ -14,34 +14,33 @@
 #include "gemm.h"
 #include "threads.h"
 
-/* What is done to x as it is read: max(x * scale + shift, 0) for each channel, if scale is given.
- * To Winograd's algorithm a normalised and rectified activation need not exist in memory. */
+/* Applied to x as it is read, if scale is given: max(x * scale + shift, 0) for each channel. With
+ * Winograd's algorithm the normalised and rectified activation need not be stored. */
 typedef struct {
     const float *scale, *shift;
 } folded_norm;
 
 ALWAYS_INLINE vec normalize(vec x, vec scale, vec shift) { return rectify(x * scale + shift); }
 
-/* The weights as the right-hand matrix of a product, in panels of some columns.
- * Forward, its rows are input channels c and its columns output channels k; turned, for the
- * gradient of x, rows are k and columns c. */
+/* The weights as the right-hand matrix of a product, in panels of columns. Forward, rows are input
+ * channels c and columns are output channels k. For the gradient of x it is the reverse. */
 typedef struct {
     const float *W;
     long c, k;      /* of one group */
-    long row;       /* distance of two input channels in memory: k of all groups */
+    long row;       /* stride between input channels: k of all groups */
     int transposed;
 } weights;
 
 ALWAYS_INLINE long weight_columns(const weights *w) { return w->transposed ? w->c : w->k; }
 
-/* Rows first .. first + rows of one tap (position in the window) of the panel that begins at
- * `column`, as [rows][width]; zeros beyond the last column. */
+/* Packs rows first .. first + rows of one tap (a position in the window) for the panel that begins
+ * at `column`, as [rows][width]. Fills columns beyond the last one with zeros. */
 void pack_weights(const weights *w, long tap, long first, long rows, long column, long width,
                   float *panel);
 
-/* 3 x 3 windows with stride 1 or 2 and 5 x 5 windows with stride 1, by Winograd's algorithm. */
+/* Winograd's algorithm: 3 x 3 windows with stride 1 or 2, and 5 x 5 windows with stride 1. */
 int winograd_fits(const conv *shape);
-/* For each pair of an input and an output channel; those of gx may be more. */
+/* Multiplications per pair of an input and an output channel. gx may take more than y. */
 long winograd_products(const conv *shape, int of_x);
 int winograd_forward(const conv *shape, const float *x, folded_norm norm, const float *W,
                      const float *bias, float *y);
@@ -50,14 +49,14 @@ int winograd_input_gradient(const conv *shape, const float *gy, const float *W, 
 int winograd_weight_gradient(const conv *shape, const float *x, folded_norm norm, const float *gy,
                              float *gW);
 
-/* Any window, by products of patches, read in the image itself. */
-long direct_products(const conv *shape); /* for each pair of channels */
+/* Direct convolution, for any window: matrix products of patches that are read in place. */
+long direct_products(const conv *shape); /* multiplications per pair of channels */
 int direct_forward(const conv *shape, const float *x, const float *W, const float *bias, float *y);
 int direct_weight_gradient(const conv *shape, const float *x, const float *gy, float *gW);
 int direct_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,
                           float *gx);
 
-/* As many groups as channels. */
+/* Depthwise convolution: as many groups as channels. */
 int depthwise_forward(const conv *shape, const float *x, const float *W, const float *bias,
                       float *y);
 int depthwise_weight_gradient(const conv *shape, const float *x, const float *gy, float *gW);

@@ -1,59 +1,59 @@
-/* Convolution with a window of its own for each channel (groups = c = k): no matrix product, but
- * sums over the taps, a vector of channels at a time. Its taps lie side by side in a copy of the
- * weights: [channels / LANES][taps][LANES].
+/* Depthwise convolution: one window per channel (groups = c = k). There is no matrix product: the
+ * kernels sum over the taps, one vector of channels at a time. A copy of the weights makes the taps
+ * of a vector adjacent: [channels / LANES][taps][LANES].
  *
- * 3 x 3 windows that move by one pixel walk along some rows at once: a pixel is loaded once for all
- * of them, and weights once for the whole walk. Other windows are done together if they are side by
- * side and see the same taps: weights are loaded once for these.
+ * 3 x 3 windows with stride 1 slide along several rows at once: each pixel is loaded once for all
+ * of these rows, and the weights are loaded once per strip. Other windows are computed together if
+ * they are adjacent and see the same taps: the weights are loaded once for all of them.
  */
 #include "patches.h"
 
 enum {
-    COLUMNS = 4,         /* outputs at a time that see the same taps */
-    ROWS = TILE_VECTORS, /* in a walk: three sums each, and nine weights, in 32 or 16 registers */
-    STRIP = 28,          /* columns: what was read of them is in the cache for the next channels */
-    CHANNELS = 64,       /* whose walks follow one another */
+    COLUMNS = 4,         /* outputs computed together, if they see the same taps */
+    ROWS = TILE_VECTORS, /* rows of a strip: 3 sums each and 9 weights fit in 32 or 16 registers */
+    STRIP = 28,          /* columns of a strip: the next channels find their pixels in the cache */
+    CHANNELS = 64,       /* channels that are copied together */
 };
 
-/* What some outputs see: pixels through high x wide taps, and where the weights of these are. */
+/* Inputs of some outputs: pixels under high x wide taps, and the offsets of their weights. */
 typedef struct {
     const float *x;
-    long x_row, x_tap, x_step; /* to the next row of taps, tap, output */
+    long x_row, x_tap, x_step; /* strides to the next row of taps, tap, output */
     long W, W_row, W_tap;
     long high, wide;
-    long out, out_step; /* where the outputs lie */
-    long ahead, line, new_rows, new_columns; /* pixels that only the next row sees */
+    long out, out_step; /* offset of the first output, stride */
+    long ahead, line, new_rows, new_columns; /* prefetch: pixels first seen by the next row */
 } view;
 
-/* Where a walk goes: columns first .. end of some rows of outputs, at most ROWS. */
+/* A strip of outputs: columns first .. end of up to ROWS rows. */
 typedef struct {
     const float *x;
-    long at, line, pixel; /* what is read: where in x the rows begin; to the next row, pixel */
-    long from, to;        /* which of the ROWS + 2 rows are in the image */
-    long source, out;     /* where the rows begin in all images, in all outputs */
+    long at, line, pixel; /* inputs: offset of the first row in x; strides to the next row, pixel */
+    long from, to;        /* range of the ROWS + 2 input rows that are inside the image */
+    long source, out;     /* offsets of the rows in the whole batch, in all outputs */
     long rows, first, end;
 } path;
 
 typedef struct {
     const float *source, *bias, *plus;
-    float *out;      /* y, or gx; or else: */
-    const float *gy; /* of which, with x, the weights' gradients are summed */
-    long c, taps, kw;      /* channels; taps, of a row */
-    long rows, high, wide; /* outputs: all rows, those of an image, columns */
-    axis *y, *x;           /* one for each phase of rows, of columns */
+    float *out;      /* y or gx; NULL for the gradient of the weights */
+    const float *gy; /* set only for the gradient of the weights */
+    long c, taps, kw;      /* channels; taps of the window; columns of the window */
+    long rows, high, wide; /* outputs: rows of all images, rows and columns of an image */
+    axis *y, *x;           /* one for each phase of the rows, of the columns */
     long y_phases, x_phases;
-    float *W; /* the copy of the weights; or such sums, one after the other for all parts */
+    float *W; /* the copy of the weights, or one array of gradient sums per part */
 } job;
 
-/* Outputs side by side: their sums or, for the gradient of the weights, what they add to it.
+/* Computes adjacent outputs or, for the gradient of the weights, adds their contribution to it.
  * `columns` and `gradient` are constants where this is inlined. */
 ALWAYS_INLINE void do_vector(const job *j, const view *s, const int columns, const int gradient,
                              long c, long lanes, float *weights)
 {
     const float *outputs = (gradient ? j->gy : j->out) + s->out;
     vec out[COLUMNS];
-    /* Asks for what the next row of outputs reads, and where it is written, as much as this step
-     * reads and writes: the processor does not foresee it, as it is a vector of each pixel. */
+    /* Prefetches as much as this step reads and writes, for the next row of outputs. The hardware
+     * prefetcher does not recognise the access pattern, which is one vector of each pixel. */
     for (long row = 0; row < s->new_rows; row++)
         for (long i = 0; i < columns * s->new_columns; i++)
             __builtin_prefetch(s->x + s->ahead + row * s->line + c * columns * s->new_columns +
@@ -87,7 +87,7 @@ ALWAYS_INLINE void do_vector(const job *j, const view *s, const int columns, con
         store_some(j->out + s->out + i * s->out_step + c, out[i], lanes);
 }
 
-/* All channels of some columns. */
+/* All channels of `columns` adjacent outputs. */
 ALWAYS_INLINE void do_columns(const job *j, const view *s, const int columns, float *W)
 {
     for (long c = 0; c < j->c; c += LANES)
@@ -101,7 +101,7 @@ ALWAYS_INLINE void do_columns(const job *j, const view *s, const int columns, fl
             do_vector(j, s, columns, 0, c, j->c - c, W);
 }
 
-/* Outputs side by side that see the same taps. */
+/* Adjacent outputs that see the same taps. */
 static void do_span(const job *j, view *s, long columns, float *W)
 {
     for (long now; columns > 0; columns -= now) {
@@ -115,7 +115,7 @@ static void do_span(const job *j, view *s, long columns, float *W)
     }
 }
 
-/* A row of outputs: of y or gx or gy. */
+/* One row of outputs: of y, gx or gy. */
 static void do_row(const job *j, long row, float *W)
 {
     const axis *ay = j->y + row % j->high % j->y_phases;
@@ -139,15 +139,15 @@ static void do_row(const job *j, long row, float *W)
                 .ahead = ((up.to - 1 - up.from) * ay->tap_step + 1) * ax->pixels * j->c,
                 .line = ax->pixels * j->c, .new_rows = ay->step, .new_columns = ax->step,
             };
-            if (s.high && s.wide) /* otherwise they see nothing */
+            if (s.high && s.wide) /* else they see only padding */
                 s.x += (top * ax->pixels + left) * j->c;
             end = across.end;
             do_span(j, &s, end - column, W);
         }
 }
 
-/* A walk, for a vector of channels. In registers are the weights, or their gradients, and of each
- * row the sums, or gy, of the three columns that see the present pixels. */
+/* Slides the window along a strip, for one vector of channels. Registers hold the weights or their
+ * gradients and, for each row, the sums or gy of the three columns that see the current pixels. */
 ALWAYS_INLINE void slide_window(const job *j, const path p, const int gradient, long c, long lanes,
                                 float *weights)
 {
@@ -159,13 +159,13 @@ ALWAYS_INLINE void slide_window(const job *j, const path p, const int gradient, 
     vec w[9], out[ROWS][3] = {0};
     for (int i = 0; i < 9; i++)
         w[i] = load(W + i * step);
-    for (long column = p.first - 2; column < p.end; column++) { /* the first that sees the pixels */
+    for (long column = p.first - 2; column < p.end; column++) { /* first that sees the pixels */
         const long at = p.out + column * j->c + c, last = at + 2 * j->c;
         const long pixel = column + 2 + a.origin;
         const int at_end = column < p.first || column + 2 >= p.end;
 #pragma GCC unroll 4
         for (int row = 0; row < ROWS; row++) {
-            /* what the next rows read and write, as above */
+            /* prefetch what the next rows read and write, as above */
             __builtin_prefetch(outputs + last + (ROWS + row) * next, 1, 2);
             __builtin_prefetch(
                 j->source + (p.source + (ROWS + 2 + row) * line + pixel * j->c + c), 0, 2);
@@ -182,7 +182,7 @@ ALWAYS_INLINE void slide_window(const job *j, const path p, const int gradient, 
             for (int tap = 0; tap < 3; tap++) {
                 const long seen_by = column + 2 - tap;
                 if (gradient && at_end && (seen_by < p.first || seen_by >= p.end))
-                    continue; /* forward, sums of what is no output come to nothing */
+                    continue; /* forward never stores the sums of these */
 #pragma GCC unroll 4
                 for (int row = max_long(i - 2, 0); row < min_long(i + 1, ROWS); row++)
                     if (!gradient)
@@ -204,7 +204,7 @@ ALWAYS_INLINE void slide_window(const job *j, const path p, const int gradient, 
         store(W + i * step, w[i]);
 }
 
-/* CHANNELS channels of the pixels that a walk sees, side by side. */
+/* Copies CHANNELS channels of the pixels that a strip reads into contiguous memory. */
 static void copy_pixels(const job *j, path *p, long c, float *copy)
 {
     const long from = max_long(p->first + j->x->origin, 0), line = j->x->pixels * j->c;
@@ -218,11 +218,12 @@ static void copy_pixels(const job *j, path *p, long c, float *copy)
                    CHANNELS * sizeof(float));
 }
 
-/* ROWS rows of outputs of an image, or as many as are left of it. */
+/* Up to ROWS rows of outputs of one image. */
 static void do_rows(const job *j, long row, float *W)
 {
-    /* With pixels 2 KB apart the address of most loads ends like that of a store just before, by
-     * which processors guess that it is the same; then loads wait. Copied pixels lie elsewhere. */
+    /* If pixels are a multiple of 2 KB apart, most loads share the low bits of their address with a
+     * recent store (4K aliasing). The processor assumes that the addresses are equal and delays the
+     * load. A copy of the pixels has other addresses. */
     const int copied = !j->gy && j->c * sizeof(float) % 2048 == 0;
     float copy[(ROWS + 2) * (STRIP + 2) * CHANNELS];
     const long y = row % j->high, top = y + j->y->origin, line = j->x->pixels * j->c;
@@ -271,7 +272,7 @@ static void do_part(void *context, int part, int parts)
             do_row(j, i, W);
 }
 
-/* From W or, if gW is given, to it. The gradient of x has several phases. */
+/* Reads W or, if gW is given, writes gW. The gradient of x has sy x sx phases. */
 static int compute(const conv *s, job j, int of_x, const float *W, float *gW)
 {
     j.c = s->c, j.taps = s->kh * s->kw, j.kw = s->kw;

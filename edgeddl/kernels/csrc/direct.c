@@ -1,16 +1,16 @@
-/* Convolution with any window, and the gradient of its input: the product of patches, read in the
- * image itself, and the weights, a [taps * c][k] matrix.
+/* Direct convolution with any window, and the gradient of its input: the product of patches, which
+ * are read in place, and the weights, a [taps * c][k] matrix.
  */
 #include "patches.h"
 
 typedef struct {
     patches x;
     weights w;
-    long kw; /* of the window */
+    long kw; /* width of the window */
     const float *bias, *plus;
     float *out;
-    float *panels; /* the weights */
-    int by_panels; /* whether threads take panels, or patches */
+    float *panels; /* the packed weights */
+    int by_panels; /* threads divide the panels; otherwise, the patches */
     int result;
 } job;
 
@@ -33,12 +33,12 @@ static void pack_panels(void *context, int part, int parts)
     }
 }
 
-/* The product of a block of patches with some panels of the weights. */
+/* Multiplies a block of patches by panels panel_from .. panel_to of the weights. */
 static void multiply_block(const job *j, const block *b, long panel_from, long panel_to)
 {
     const long columns = weight_columns(&j->w);
     long first = 0, end;
-    do { /* chunks of the depth */
+    do { /* one chunk of the depth at a time */
         long depth = 0;
         for (end = first; end < b->run_count && depth + b->runs[end].depth <= BLOCK_DEPTH; end++)
             depth += b->runs[end].depth;
@@ -80,7 +80,7 @@ static int convolve(job *j)
     drop_unseen_taps(&j->x.y);
     drop_unseen_taps(&j->x.x);
     const long depth = patch_depth(&j->x), panels = panel_count(j), rows = patch_count(&j->x);
-    const long work = max_long(depth, 1); /* pixels that no window sees are written, too */
+    const long work = max_long(depth, 1); /* pixels that no window sees are written as well */
     j->by_panels = rows < BLOCK_PATCHES && panels > 1;
     j->panels = workspace((size_t)(panels * depth * TILE_COLUMNS));
     if (!j->panels)
@@ -97,7 +97,7 @@ static weights group_weights(const conv *s, const float *W, long group, int tran
     return (weights){W + group * k, s->c / s->groups, k, s->k, transposed};
 }
 
-/* Taps through which an output sees a pixel, over all outputs of an axis. */
+/* Counts the taps that see a pixel of the image, over all outputs of an axis. */
 static long taps_seen(axis a)
 {
     long seen = 0;
@@ -129,7 +129,7 @@ int direct_forward(const conv *s, const float *x, const float *W, const float *b
     return result;
 }
 
-/* The pixels of gx at top + y * sy, left + x * sx, for all y and x. */
+/* Computes the pixels of gx at top + y * sy, left + x * sx, for all y and x. */
 static int input_gradient_phase(const conv *s, const float *gy, const float *W, const float *plus,
                                 float *gx, long group, long top, long left)
 {

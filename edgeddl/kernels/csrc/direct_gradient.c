@@ -1,19 +1,19 @@
-/* Gradient of the weights for any window: the product of the patches, transposed, with gy.
+/* Gradient of the weights for any window: the product of the transposed patches with gy.
  *
- * A small gradient is summed by each thread over patches of its own, and the sums are added up. Of
- * a large one each thread computes some rows and panels, over all patches.
+ * If the gradient is small, each thread sums over its own patches, and the sums are added at the
+ * end. If it is large, each thread computes some rows and panels over all patches.
  */
 #include "patches.h"
 
-enum { BLOCK_ROWS = 512 };      /* rows of the gradient at a time: they stay in the L2 cache */
-enum { LARGEST_OWN = 1 << 17 }; /* numbers of a gradient that each thread has for itself */
+enum { BLOCK_ROWS = 512 };      /* rows of the gradient per block: they stay in the L2 cache */
+enum { LARGEST_OWN = 1 << 17 }; /* largest gradient, in numbers, with private sums */
 
 typedef struct {
     patches x;
     const float *gy;
     float *gW;
-    long k;         /* of this group; of all: x.out_pixel */
-    float *own;     /* sums of the parts, if these have some of their own */
+    long k;         /* of this group; x.out_pixel is that of all groups */
+    float *own;     /* private sums of the parts, if they have any */
     int result;
 } job;
 
@@ -21,8 +21,8 @@ static long panel_count(const job *j) { return ceil_div(j->k, TILE_COLUMNS); }
 
 static long own_row(const job *j) { return round_up(j->k, LANES); }
 
-/* The patches of a block as the depth of a product: those side by side are a run. They meet rows of
- * gy, or of a packed panel of it. */
+/* Lists the patches of a block as the depth of a product. Adjacent patches form one run. Each patch
+ * is multiplied by a row of gy or of a packed panel of gy. */
 static long find_depth(const block *b, int packed, run *runs)
 {
     const long step = b->p->x.step * b->p->pixel, out = b->p->out_pixel;
@@ -37,12 +37,12 @@ static long find_depth(const block *b, int packed, run *runs)
     return count;
 }
 
-/* Adds the products of patches patch_from .. patch_to, numbers first .. end of each, with panels of
- * gy. */
+/* Adds the products of patches patch_from .. patch_to, numbers first .. end of each, with panels
+ * panel_from .. panel_to of gy. */
 static void sum_products(job *j, long patch_from, long patch_to, long first, long end,
                          long panel_from, long panel_to, float *sums, long sums_row)
 {
-    /* Otherwise gy is a panel itself, in whole vectors. */
+    /* If neither holds, gy already is one panel of whole vectors. */
     const int pack = j->x.out_pixel != TILE_COLUMNS || j->k % LANES != 0;
     const long to = min_long(panel_to * TILE_COLUMNS, j->k);
     const long packed_floats = BLOCK_PATCHES * TILE_COLUMNS;
@@ -99,8 +99,8 @@ static void add_up(const job *j, int parts)
         }
 }
 
-/* Whole rows, before they are summed panel by panel: of a panel's rows the processor does not
- * foresee the next. */
+/* Clears whole rows before they are summed panel by panel: the hardware prefetcher does not predict
+ * the next row of a single panel. */
 static void clear_rows(void *context, int part, int parts)
 {
     const job *j = context;
@@ -109,7 +109,7 @@ static void clear_rows(void *context, int part, int parts)
         memset(j->gW + row * j->x.out_pixel, 0, (size_t)j->k * sizeof(float));
 }
 
-/* Blocks of rows and panels are counted together; a part takes its share of them. */
+/* An item is a block of rows in one panel. Each part takes its share of the items. */
 static void compute_own_panels(void *context, int part, int parts)
 {
     job *j = context;

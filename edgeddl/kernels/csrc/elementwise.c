@@ -1,4 +1,4 @@
-/* ReLU and addition: number by number, in plain loops that compilers make vector code of. */
+/* ReLU and addition, element by element, in plain loops that compilers vectorise. */
 #include "edgeddl.h"
 #include "simd.h"
 #include "threads.h"
@@ -10,7 +10,7 @@ typedef struct {
     long count;
 } arrays;
 
-/* The first number of a part: parts are of whole vectors. */
+/* First element of a part. Parts consist of whole vectors. */
 static long part_begin(const arrays *job, int part, int parts)
 {
     return min_long(share(ceil_div(job->count, LANES), part, parts) * LANES, job->count);
@@ -24,7 +24,7 @@ static void compute_part(void *context, int part, int parts)
     const long first = part_begin(&job, part, parts), end = part_begin(&job, part + 1, parts);
     if (job.what == RELU)
         for (long i = first; i < end; i++)
-            out[i] = a[i] < 0 ? 0 : a[i]; /* NaN stays */
+            out[i] = a[i] < 0 ? 0 : a[i]; /* keeps NaN */
     else if (job.what == RELU_GRADIENT)
         for (long i = first; i < end; i++) {
             const float g = b[i];

@@ -1,18 +1,18 @@
 #include "gemm.h"
 
-/* Steps of a narrow tile are over before two lines can be asked for. */
+/* A step of a narrow tile is too short for two prefetches. */
 enum { BOTH_STREAMS = TILE_COLUMNS >= 64 };
 
 typedef struct {
-    long row;           /* the first */
-    long lanes;         /* of the last vector of each row */
-    const float *start; /* of the sums: like c, or one row for all; NULL for 0 */
+    long row;           /* the first row */
+    long lanes;         /* used in the last vector of each row */
+    const float *start; /* initial sums: laid out like c, or one row for all; NULL for 0 */
     int start_rows;
     prefetch ahead[2];
 } tile;
 
-/* `rows` by `vectors` accumulators stay in registers over the whole depth. Both are constants where
- * this is inlined. Rows of a transposed matrix are adjacent numbers. */
+/* Keeps `rows` x `vectors` accumulators in registers over the whole depth. Both are constants where
+ * this is inlined. The rows of a transposed matrix are adjacent numbers. */
 ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows, const int vectors,
                                  const int transposed)
 {
@@ -57,7 +57,7 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
             if (BOTH_STREAMS) {
                 __builtin_prefetch(then.at, 0, 2);
                 then.at += then.step;
-            } else { /* in turn; unrolled, this costs nothing */
+            } else { /* alternate; free in an unrolled loop */
                 const prefetch other = now;
                 now = then, then = other;
             }
@@ -72,7 +72,7 @@ ALWAYS_INLINE void multiply_tile(const product *m, const tile *t, const int rows
             store_some(m->c + c[r] + v * LANES, sum[r][v], v < vectors - 1 ? LANES : t->lanes);
 }
 
-/* Tiles of every size, with the constants that they need. */
+/* One instance of the tile for every size: both sizes have to be constants. */
 
 ALWAYS_INLINE void choose_vectors(const product *m, const tile *t, const int rows, long vectors,
                                   const int transposed)
@@ -98,7 +98,7 @@ ALWAYS_INLINE void choose_tile(const product *m, const tile *t, long rows, long 
     }
 }
 
-/* Up to TILE_COLUMNS columns. */
+/* Multiplies up to TILE_COLUMNS columns. */
 static void multiply_columns(const product *m, long rows, long columns)
 {
     long depth = 0;
@@ -142,7 +142,7 @@ void multiply(const product *whole, long rows, long columns)
     const run one = {0, 0, m.depth};
     if (!m.runs)
         m.runs = &one, m.run_count = 1;
-    prefetch none = {(const char *)m.b, 0}; /* which is there: nowhere takes long to look up */
+    prefetch none = {(const char *)m.b, 0}; /* mapped: looking up an unmapped address takes long */
     for (int s = 0; s < 2; s++)
         if (!m.ahead[s])
             m.ahead[s] = &none;

@@ -2,28 +2,28 @@
  *
  *   c[row][column] (+)= sum over depth of  a[row][depth] * b[depth][column]
  *
- * Rows of b are contiguous and padded to whole vectors. a is read number by number, so that it may
- * lie anywhere: with (a_row, a_depth) = (stride, 1) it is a matrix, with (1, stride) a transposed
- * one; `runs` and `places` make it a matrix that nobody has laid out, as the patches of an image.
- * There is no packing of a and no BLAS: operands are blocked by the callers.
+ * Rows of b are contiguous and padded to whole vectors. a is read number by number and may have any
+ * layout: with (a_row, a_depth) = (stride, 1) it is a matrix, with (1, stride) a transposed one.
+ * `runs` and `places` describe a matrix that is never stored, such as the patches of an image.
+ * There is no packing of a and no BLAS: the callers block the operands.
  */
 #ifndef EDGEDDL_GEMM_H
 #define EDGEDDL_GEMM_H
 
 #include "simd.h"
 
-/* A part of the depth: where its numbers begin in a row of a; which rows of b they meet. */
+/* A part of the depth: its offset in a row of a, its first row of b, its length. */
 typedef struct {
     long a, b, depth;
 } run;
 
-/* Where a row begins in a, and in c. */
+/* Offsets of a row in a and in c. */
 typedef struct {
     long a, c;
 } place;
 
-/* Memory that is asked for while products are computed, `step` bytes on in each step of depth of
- * each register tile. */
+/* Memory to prefetch while a product is computed. Each step of depth of each register tile advances
+ * the address by `step` bytes. */
 typedef struct {
     const char *at;
     long step;
@@ -37,22 +37,22 @@ typedef struct {
     long b_depth;
     float *c;
     long c_row;
-    int add; /* to what is in c */
-    prefetch *ahead[2]; /* either may be NULL; they move on */
-    const run *runs; /* if given, instead of depth */
+    int add; /* add to c instead of overwriting it */
+    prefetch *ahead[2]; /* prefetched, and advanced; either may be NULL */
+    const run *runs; /* if given, replace depth */
     long run_count;
-    const place *places; /* if given, instead of a_row and c_row; no column too many is written */
-    const float *bias, *plus; /* a row, a matrix like c: added, if given */
+    const place *places; /* if given, replace a_row and c_row; c is then written without padding */
+    const float *bias, *plus; /* added if given: a row, a matrix laid out like c */
 } product;
 
-/* So many numbers in so many steps. Past their end it goes on asking, which costs little: memory is
- * not read by it, and need not be there. */
+/* Prefetches `floats` numbers in `steps` steps. Further steps go past the end, which costs little:
+ * a prefetch never faults, so that memory need not exist. */
 prefetch prefetch_range(const float *first, long floats, long steps);
 
-/* In how many steps of depth, of all register tiles, a product is computed. */
+/* Steps of depth that a product takes, summed over its register tiles. */
 long product_steps(long depth, long rows, long columns);
 
-/* Any number of rows and columns; one stride of a is 1. c is written in whole vectors. */
+/* Any number of rows and columns. One stride of a is 1. c is written in whole vectors. */
 void multiply(const product *m, long rows, long columns);
 
 #endif

@@ -1,9 +1,8 @@
-/* Conversion between float32 and half precision for the wire, by integer arithmetic.
+/* Conversion between float32 and half precision for the wire, in integer arithmetic.
  *
- * Multiplied by 2^-112, a number has the exponent bits that it needs in half precision: what is
- * left is to round 13 bits of the mantissa off and to move the sign. A block's factor contains that
- * power of two. These loops stay on the caller's thread: it is the one that communicates, while the
- * pool's threads compute.
+ * Multiplying a number by 2^-112 gives it the exponent bits that it needs in half precision. It
+ * remains to round off 13 bits of the mantissa and to move the sign. A block's factor includes this
+ * power of two. These loops run on the calling thread, which communicates while the pool computes.
  */
 #include <math.h>
 #include <string.h>
@@ -13,11 +12,11 @@
 #include "simd.h"
 #include "threads.h"
 
-/* The factor with which a block's largest magnitude becomes a half within [2^14, 2^15). */
+/* Factor of a block: divided by it, the largest magnitude becomes a half in [2^14, 2^15). */
 static float factor_for(const float *numbers, long count)
 {
-    enum { MANTISSA_BITS = 23, HALF = 126, LARGEST_EXPONENT = 30 }; /* 2^30 takes factor 2^127 */
-    int32_t largest = 0; /* as integers magnitudes have the same order, and NaN is above all */
+    enum { MANTISSA_BITS = 23, HALF = 126, LARGEST_EXPONENT = 30 }; /* 2^30 needs factor 2^127 */
+    int32_t largest = 0; /* as integers, magnitudes have the same order, with NaN above all */
     for (long i = 0; i < count; i++) {
         int32_t bits;
         memcpy(&bits, numbers + i, sizeof bits);
@@ -36,7 +35,7 @@ void encode_block(const float *restrict numbers, long count, half_block *restric
         const float scaled = numbers[i] * multiplier;
         uint32_t bits;
         memcpy(&bits, &scaled, sizeof bits);
-        bits += 0xfff + (bits >> 13 & 1); /* half of the last bit that stays; ties to even */
+        bits += 0xfff + (bits >> 13 & 1); /* add half of the last kept bit; ties to even */
         block->halves[i] = (uint16_t)((bits >> 13 & 0x7fff) | (bits >> 16 & 0x8000));
     }
     memset(block->halves + count, 0, (size_t)(BLOCK - count) * sizeof *block->halves);

@@ -1,4 +1,4 @@
-/* Half precision for the wire: blocks of numbers, each with a power of two of its own. */
+/* Half precision for the wire: blocks of numbers, each with its own power of two. */
 #ifndef EDGEDDL_HALF_H
 #define EDGEDDL_HALF_H
 

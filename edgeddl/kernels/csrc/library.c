@@ -1,4 +1,4 @@
-/* What the library says of itself and of the machine, and how memory is kept. */
+/* Information about the library and the machine, and malloc's settings. */
 #include <limits.h>
 #include <malloc.h>
 
@@ -14,10 +14,10 @@
 
 const char *edgeddl_compiler(void) { return COMPILER; }
 
-/* Have malloc give memory that was freed back to the next caller instead of to the system.
+/* Makes malloc keep freed memory for later calls instead of returning it to the system.
  *
- * A step of training allocates the same large arrays as the one before. By default each would be
- * mapped anew, and the system clears every page of it when it is first touched. */
+ * A training step allocates the same large arrays as the previous one. By default malloc would map
+ * each of them again, and the system clears every page when it is first touched. */
 void edgeddl_keep_memory(void)
 {
 #ifdef __GLIBC__
@@ -27,7 +27,7 @@ void edgeddl_keep_memory(void)
 #endif
 }
 
-/* Independent sums, enough to hide the latency of a multiply-add (4 to 7 cycles, 2 a cycle), and
+/* Independent sums: enough to hide the latency of a multiply-add (4 to 7 cycles, 2 per cycle), and
  * few enough to stay in registers. */
 enum { SUMS = LANES == 16 ? 24 : 14 };
 enum { ROUNDS = 1 << 20, REPETITIONS = 20 };
@@ -46,10 +46,10 @@ static void multiply_add(void *context, int part, int parts)
     vec total = {0};
     for (int i = 0; i < SUMS; i++)
         total += sums[i];
-    results[part] = total[0]; /* used, so that it is computed */
+    results[part] = total[0]; /* a use, so that the compiler keeps the loop */
 }
 
-/* GFLOPS of multiply-adds that need no memory, the best of some repetitions. */
+/* GFLOPS of multiply-adds without memory access, the best of REPETITIONS. */
 double edgeddl_measure_peak(int threads)
 {
     float *results = workspace((size_t)threads);

@@ -1,9 +1,9 @@
-/* Softmax cross-entropy with its gradient. Logits are few: all in double but what is stored.
+/* Softmax cross-entropy and its gradient. Logits are few, so all but the stored numbers are double.
  *
  *   log p_j = x_j - max - log(sum exp(x - max))
  *   loss of a row = -(1 - smoothing) log p_t - smoothing / classes * sum_j log p_j
  *
- * and the mean over the rows whose label t is not to be ignored.
+ * The loss is the mean over the rows whose label t is not ignored.
  */
 #include <math.h>
 
@@ -15,10 +15,10 @@ typedef struct {
     long rows, classes;
     const float *x;
     const int *labels;
-    double smoothing, weight; /* of a row: one over the rows that count */
+    double smoothing, weight; /* weight: 1 / the number of rows that are not ignored */
     int ignore_label;
     float *gradient;
-    double *losses; /* of each row */
+    double *losses; /* one per row */
 } job;
 
 static double row_loss(const job *j, const float *x, int label, float *gradient)
@@ -38,7 +38,7 @@ static double row_loss(const job *j, const float *x, int label, float *gradient)
         gradient[i] = (float)(j->weight * (gradient[i] / sum_exp - target));
     }
     double loss = (1 - j->smoothing) * (log_sum - (x[label] - largest));
-    if (j->smoothing > 0) /* else an infinite logit of another class would make it NaN */
+    if (j->smoothing > 0) /* 0 times an infinite logit of another class would be NaN */
         loss += uniform * ((double)j->classes * log_sum - sum);
     return loss;
 }
@@ -70,7 +70,7 @@ int edgeddl_softmax_cross_entropy(long rows, long classes, const float *x, const
         counted += labels[row] != ignore_label;
     const double weight = 1 / (double)max_long(counted, 1);
     job j = {rows, classes, x, labels, smoothing, weight, ignore_label, gradient, losses};
-    run_parts(loss_part, &j, parts_for(rows, 8 * classes)); /* exp is some 8 times an addition */
+    run_parts(loss_part, &j, parts_for(rows, 8 * classes)); /* exp costs about 8 additions */
     *loss = 0;
     for (long row = 0; row < rows; row++)
         *loss += weight * losses[row];

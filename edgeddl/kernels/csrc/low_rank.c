@@ -1,15 +1,16 @@
-/* PowerSGD's products of large matrices with thin ones, each in one walk over a matrix:
+/* PowerSGD's products of large matrices with thin ones, each in one pass over a matrix:
  *
  *   matrix [rows][columns],   left [rows][rank],   right [rank][columns]
  *
- * A call does all matrices of a bucket: between calls the interpreter would come from memory, too.
+ * One call processes all matrices of a bucket: between calls the interpreter's code and data would
+ * have to be fetched from memory as well.
  *
- * Memory is what they wait for: the matrix is read and written in its order, while right comes from
- * the first-level cache. RANKS of the rank are in registers at a time; with more, the same rows are
- * walked again, and come from there as well.
+ * The products are memory-bound: the matrix is read and written in memory order, and right stays in
+ * the L1 cache. RANKS components of the rank are in registers at a time. A larger rank takes
+ * further passes over the same rows, which are then in the L1 cache as well.
  *
- * All of it stays on the caller's thread: it is the one that communicates, while the pool's threads
- * compute. But for those along a row, sums are in order, whatever the width of vectors.
+ * Everything runs on the calling thread, which communicates while the threads of the pool compute.
+ * Except along a row, the order of sums does not depend on the vector width.
  */
 #include <math.h>
 
@@ -22,16 +23,16 @@ enum { ADD = 1, SUBTRACT = -1, REPLACE = 0 };
 
 typedef struct {
     long columns, rank;
-    float *matrix, *left, *right; /* at the row, and at the first of the rank, to begin with */
-    int product;                  /* what to do to the matrix with left right */
-    const float *plus;            /* another matrix to add to it then, or NULL */
-    int rows;                     /* so many at a time, */
-    long apart;                   /* one so many rows behind the other */
+    float *matrix, *left, *right; /* at the first row and rank component to process */
+    int product;                  /* ADD, SUBTRACT or REPLACE: how left right changes the matrix */
+    const float *plus;            /* a matrix that is added afterwards, or NULL */
+    int rows;                     /* rows processed at a time */
+    long apart;                   /* distance between them, in rows */
 } job;
 
-/* Does something to j->rows rows, for so many of the rank. */
+/* Processes j->rows rows, for `ranks` components of the rank. */
 typedef void row_function(const job *j, int ranks);
-/* To `count` columns of it, from c on, with what is kept from columns to columns. */
+/* Processes `count` columns from c on. `kept` is passed from call to call. */
 typedef void columns_function(const job *j, int ranks, long c, long count, vec *kept);
 
 ALWAYS_INLINE void each_columns(const job *j, int ranks, columns_function *run, vec *kept)
@@ -43,13 +44,13 @@ ALWAYS_INLINE void each_columns(const job *j, int ranks, columns_function *run, 
         run(j, ranks, c, j->columns - c, kept);
 }
 
-/* All of the rank; once also if it is 0. */
+/* Processes the whole rank, RANKS at a time. Runs once if the rank is 0. */
 ALWAYS_INLINE void each_rank(const job *all, long row, row_function *run)
 {
     for (long k = 0; k == 0 || k < all->rank; k += RANKS) {
         job j = *all;
         j.matrix += row * j.columns, j.left += row * j.rank + k, j.right += k * j.columns;
-        /* after all of the product, as if the matrix had been stored in between */
+        /* added after the whole product, as if the matrix had been stored in between */
         j.plus = j.plus && j.rank - k <= RANKS ? j.plus + row * j.columns : NULL;
         j.product = j.product == REPLACE && k > 0 ? ADD : j.product;
         switch (min_long(j.rank - k, RANKS)) {
@@ -62,7 +63,7 @@ ALWAYS_INLINE void each_rank(const job *all, long row, row_function *run)
     }
 }
 
-/* Where the r-th of the rows begins in the matrix. */
+/* Offset of the r-th row in the matrix. */
 ALWAYS_INLINE long row_start(const job *j, int r) { return r * j->apart * j->columns; }
 
 ALWAYS_INLINE void spread_left(const job *j, int ranks, float sign, vec *left)
@@ -109,7 +110,7 @@ ALWAYS_INLINE void make_left_columns(const job *j, int ranks, long c, long count
         sums[k] += matrix * right_columns(j, k, c, count);
 }
 
-/* left = matrix right^T, of one row */
+/* left = matrix right^T, for one row */
 ALWAYS_INLINE void make_left(const job *j, int ranks)
 {
     typedef float quad __attribute__((vector_size(4 * sizeof(float))));
@@ -133,7 +134,7 @@ ALWAYS_INLINE void add_to_right_columns(const job *j, int ranks, long c, long co
         const vec matrix = load_some(j->matrix + row_start(j, r) + c, count);
         for (int k = 0; k < ranks; k++)
             right[k] += left[r * RANKS + k] * matrix;
-        /* Rows side by side are an order that processors do not foresee. */
+        /* The hardware prefetcher does not recognise several rows that are read in parallel. */
         __builtin_prefetch(j->matrix + j->rows * (j->columns + c) + r * LANES);
     }
     for (int k = 0; k < ranks; k++)
@@ -182,8 +183,8 @@ int edgeddl_low_rank_right(const matrix_place *places, long count, long rank, fl
     return DONE;
 }
 
-/* Of gradients, which the product replaces, or of errors, from which it is subtracted. Two rows at
- * a time, one in each half of a matrix: both are written in the order of memory. */
+/* Replaces gradients by the product, or subtracts it from errors. Processes two rows at a time, one
+ * in each half of a matrix: both are written in memory order. */
 int edgeddl_low_rank_product(const matrix_place *places, long count, long rank, float *lefts,
                              float *rights, int product, float *matrices)
 {
@@ -201,7 +202,7 @@ int edgeddl_low_rank_product(const matrix_place *places, long count, long rank, 
     return DONE;
 }
 
-/* Sums side by side: fast, and in the same order whatever the width of vectors. */
+/* Independent sums: fast, and in the same order for every vector width. */
 enum { SUMS = 8 };
 
 static double dot(const double *a, const double *b, long count)
@@ -215,8 +216,8 @@ static double dot(const double *a, const double *b, long count)
     return sum;
 }
 
-/* Gram-Schmidt for one column behind others: its length becomes 1; or 0, if no larger part of it
- * than `dependent` is left without them. What is not finite becomes NaN. */
+/* Gram-Schmidt for one column after the others: makes it orthogonal to them and its length 1. If at
+ * most the fraction `dependent` of its length remains, it becomes 0; if it is not finite, NaN. */
 static void orthonormalise(const double *others, double *column, long count, double dependent)
 {
     const double before = dot(column, column, count);
@@ -231,7 +232,7 @@ static void orthonormalise(const double *others, double *column, long count, dou
         column[i] *= scale;
 }
 
-/* In float64, column behind column, with zeros at the end of each. */
+/* Works in float64 on contiguous columns, each padded with zeros. */
 int edgeddl_low_rank_orthonormalise(const matrix_place *places, long count, long rank,
                                     double dependent, float *lefts)
 {

@@ -1,11 +1,10 @@
-/* What differs from machine to machine: vector width, register tiles and block sizes.
+/* Settings that depend on the machine: vector width, register tiles and block sizes.
  *
  * A register tile of the matrix product is TILE_ROWS rows by TILE_VECTORS vectors of LANES numbers:
- * as many accumulators as there are registers, less those for the operands. Blocks are chosen so
- * that what is read again and again stays in the first- or second-level cache: within L2_BYTES of
- * it, a thread's share. GRADIENT_BYTES is what the tiles of a weight gradient may take: the more of
- * them there are, the less often their sums are transformed, so where there is a third-level cache
- * they may lie there.
+ * as many accumulators as there are registers, minus those for the operands. Blocks are sized so
+ * that data that is read repeatedly stays in the L1 or L2 cache. L2_BYTES is a thread's share of
+ * L2. GRADIENT_BYTES limits the tiles of a weight gradient. More tiles mean that their sums are
+ * transformed less often, so on machines with an L3 cache the tiles may be in L3.
  */
 #ifndef EDGEDDL_MACHINE_H
 #define EDGEDDL_MACHINE_H
@@ -26,14 +25,14 @@
 #define L2_BYTES (512 << 10)
 #define GRADIENT_BYTES (2 << 20)
 
-#elif defined(__aarch64__) /* Cortex-A72: 32 registers, 1 MB of L2 for four cores; others alike */
+#elif defined(__aarch64__) /* Cortex-A72: 32 registers, 1 MB of L2 for four cores; others similar */
 #ifdef EDGEDDL_CORTEX_A72
 #define BUILD "cortex_a72"
 #else
 #define BUILD "generic"
 #endif
 #define LANES 4
-#define TILE_ROWS 5 /* with 6, operands are spilled */
+#define TILE_ROWS 5 /* with 6, the compiler spills operands */
 #define TILE_VECTORS 4
 #define L2_BYTES (256 << 10)
 #define GRADIENT_BYTES (128 << 10)
@@ -49,8 +48,8 @@
 
 #define TILE_COLUMNS (TILE_VECTORS * LANES)
 
-/* Output channels that Winograd's algorithm computes at a time, one to four tiles: transformed
- * inputs, which are larger than caches, are read so much less often. */
+/* Output channels that Winograd's algorithm computes at a time, one to four register tiles. The
+ * transformed inputs are larger than the caches, and wide panels read them less often. */
 #define PANEL_COLUMNS 64
 
 #endif

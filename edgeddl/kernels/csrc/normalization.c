@@ -2,7 +2,7 @@
  *
  *   y = x * scale + shift,   scale = gamma / sqrt(var + eps),   shift = beta - mean * scale
  *
- * or relu(y), or relu(y + residual). Backward, g is the gradient of y and
+ * or relu(y), or relu(y + residual). Backward, where g is the gradient of y:
  *
  *   gbeta = sum g,   ggamma = sum g * (x - mean) / std,
  *   gx = scale * (g - gbeta / rows - (x - mean) / std * ggamma / rows)
@@ -18,17 +18,17 @@ typedef struct {
     matrix m;
     enum kind kind;
     const float *x, *residual, *y, *gy;
-    const float *mean, *scale, *shift, *to_x, *to_all; /* of each channel */
+    const float *mean, *scale, *shift, *to_x, *to_all; /* one number per channel */
     float *out, *sums;
 } job;
 
-/* The one expression for y: by it backward finds again where the ReLU gave zero. */
+/* Backward uses the same expression, so it finds exactly the zeros of the ReLU again. */
 ALWAYS_INLINE vec normalized(const job *j, vec x, long c, long count)
 {
     return x * load_some(j->scale + c, count) + load_some(j->shift + c, count);
 }
 
-/* The shift is that of the rounded scale: at x = mean, y is beta, however large the mean. */
+/* The shift is computed from the rounded scale, so that y is beta at x = mean for any mean. */
 static void scale_and_shift(long channels, const float *gamma, const float *beta, const float *mean,
                             const float *var, double eps, float *scale, float *shift)
 {
@@ -40,7 +40,7 @@ static void scale_and_shift(long channels, const float *gamma, const float *beta
 
 /* ---- forward ---- */
 
-enum { STATISTICS = 3 }; /* of a block: a point near its mean, and sums of deviations from there */
+enum { STATISTICS = 3 }; /* per block: a point near its mean, and two sums of deviations from it */
 
 ALWAYS_INLINE void sum_statistics(const void *context, long first, long last, long c, long count,
                                   int vectors, float *sums)
@@ -73,7 +73,7 @@ static void statistics_part(void *context, int part, int parts)
     sum_blocks(&j.m, part, parts, sum_statistics, &j, j.sums, STATISTICS);
 }
 
-/* Joins the blocks' moments by the update of Chan, Golub and LeVeque (1979). */
+/* Combines the blocks' statistics by the update of Chan, Golub and LeVeque (1979). */
 static void join_statistics(const matrix *m, const float *sums, double *total, float *mean,
                             float *var)
 {
@@ -99,7 +99,7 @@ static void join_statistics(const matrix *m, const float *sums, double *total, f
     }
 }
 
-/* Moving averages of the mean and of the unbiased variance. */
+/* Updates the moving averages of the mean and of the unbiased variance. */
 static void update_running(const matrix *m, const float *mean, const float *var, double decay,
                            float *running_mean, float *running_var)
 {
@@ -110,7 +110,7 @@ static void update_running(const matrix *m, const float *mean, const float *var,
     }
 }
 
-/* running_mean and running_var may be NULL, both. */
+/* running_mean and running_var may both be NULL. */
 static int find_statistics(const matrix *m, const float *x, float *mean, float *var, double decay,
                            float *running_mean, float *running_var)
 {
@@ -125,7 +125,7 @@ static int find_statistics(const matrix *m, const float *x, float *mean, float *
     return DONE;
 }
 
-/* Fixed statistics are given; others are those of x, and are written to mean and var. */
+/* If `fixed`, mean and var are inputs. Otherwise they are computed from x, and are outputs. */
 int edgeddl_batch_normalization_fold(long rows, long channels, const float *x,
                                      const float *gamma, const float *beta, float *mean,
                                      float *var, double eps, int fixed, double decay,
@@ -154,7 +154,7 @@ static void apply_part(void *context, int part, int parts)
     each_vector(&j.m, part, parts, apply, &j);
 }
 
-/* Likewise. y may be the residual. */
+/* mean and var as above. y and residual may be the same array. */
 int edgeddl_batch_normalization_forward(long rows, long channels, const float *x,
                                         const float *gamma, const float *beta, float *mean,
                                         float *var, double eps, int fixed, double decay,
@@ -177,7 +177,8 @@ int edgeddl_batch_normalization_forward(long rows, long channels, const float *x
 
 /* ---- backward ---- */
 
-/* g: gy where the ReLU, if there is one, was above zero; with a residual y was kept. */
+/* g: gy where the result of the ReLU, if there is one, is above zero. With a residual, y is given
+ * and not recomputed. */
 ALWAYS_INLINE vec gradient(const job *j, vec x, long i, long c, long count)
 {
     vec gy = load_some(j->gy + i, count), zero = {0};
@@ -187,7 +188,7 @@ ALWAYS_INLINE vec gradient(const job *j, vec x, long i, long c, long count)
     return choose(y > zero, gy, zero);
 }
 
-enum { GRADIENTS = 2 }; /* sums of a block: g * (x - mean), and g */
+enum { GRADIENTS = 2 }; /* sums per block: g * (x - mean), and g */
 
 ALWAYS_INLINE void sum_gradients(const void *context, long first, long last, long c, long count,
                                  int vectors, float *sums)
@@ -232,8 +233,8 @@ static void input_gradient_part(void *context, int part, int parts)
     each_vector(&j.m, part, parts, input_gradient, &j);
 }
 
-/* With y, what went with a residual, g is written, too: the gradient of the residual. With fixed
- * statistics x has no part in them. gx may be gy, and g may be y. */
+/* y is given if there was a residual; then g, the gradient of the residual, is written as well. If
+ * `fixed`, the statistics do not depend on x. gx may be the array gy, and g the array y. */
 int edgeddl_batch_normalization_backward(long rows, long channels, const float *x,
                                          const float *y, const float *gy,
                                          const float *gamma, const float *beta,

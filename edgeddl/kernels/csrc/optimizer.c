@@ -1,12 +1,12 @@
-/* Stochastic gradient descent with momentum over flat arrays, in one walk over memory:
+/* Stochastic gradient descent with momentum over flat arrays, in one pass over memory:
  *
  *   d = gradient + decay * p,   v = momentum * v + d,   p = p - rate * v
  *
- * or, with Nesterov's momentum, p = p - rate * d - rate * momentum * v. Segments of the arrays have
- * each its decay; what is in none of them stays as it is.
+ * or, with Nesterov's momentum, p = p - rate * d - rate * momentum * v. Each segment of the arrays
+ * has its own decay. Elements outside all segments do not change.
  *
- * A gradient may also be there as the product of two thin matrices alone: its numbers are computed
- * where they are needed, and never written to memory.
+ * A gradient may also be given as the product of two thin matrices: its elements are computed when
+ * they are needed, and never written to memory.
  */
 #include "edgeddl.h"
 #include "simd.h"
@@ -39,7 +39,7 @@ static rule make_rule(float *parameters, float *velocity, double rate, double mo
                   (float)(nesterov ? rate * momentum : rate), (float)momentum};
 }
 
-/* Whole vectors and the last part of one go the same way: an element's place does not matter. */
+/* Whole and partial vectors use the same code: results do not depend on an element's position. */
 ALWAYS_INLINE void update(const rule *r, vec d, float decay, long i, long count)
 {
     vec p = load_some(r->p + i, count), v = load_some(r->v + i, count);
@@ -77,7 +77,7 @@ int edgeddl_momentum_sgd(const segment *segments, long count, float *parameters,
     return DONE;
 }
 
-/* Some columns of a row of left right. */
+/* `count` columns of a row of left right. */
 ALWAYS_INLINE vec product(const float *left, const float *right, long columns, long rank,
                           long count)
 {

@@ -1,6 +1,6 @@
 #include "patches.h"
 
-enum { GROUP_PATCHES = 1024 }; /* so that also the classes of corners fill tiles */
+enum { GROUP_PATCHES = 1024 }; /* enough that even the classes of corners fill register tiles */
 
 axis forward_axis(long pixels, long outputs, long window, long stride, long padding, long dilation)
 {
@@ -10,8 +10,8 @@ axis forward_axis(long pixels, long outputs, long window, long stride, long padd
 axis gradient_axis(long pixels, long outputs, long window, long stride, long padding, long dilation,
                    long phase)
 {
-    /* Through tap i of its window gy's output o saw pixel o * stride + i * dilation - padding: of
-     * this phase if (phase + padding - i * dilation) is a multiple of the stride. */
+    /* Forward, output o sees pixel o * stride + i * dilation - padding through tap i. The pixel is
+     * of this phase if (phase + padding - i * dilation) is a multiple of the stride. */
     long first = -1, last = -1, taps = 0;
     for (long i = 0; i < window; i++)
         if ((phase + padding - i * dilation) % stride == 0) {
@@ -38,7 +38,7 @@ span span_from(const axis *a, long first)
     const long to = min_long(ceil_div(left, a->tap_step), a->taps);
     if (from >= to)
         return s;
-    /* How many outputs until the last tap leaves the image, or the one before the first enters. */
+    /* Outputs until tap to - 1 leaves the image, or tap from - 1 enters it. */
     const long last = (a->pixels - 1 - pixel - (to - 1) * a->tap_step) / a->step + 1;
     const long enter = from ? ceil_div(-pixel - (from - 1) * a->tap_step, a->step) : last;
     s.end = min_long(first + min_long(last, enter), a->outputs);
@@ -50,7 +50,7 @@ static long length(const span *s) { return s->end - s->first; }
 
 void drop_unseen_taps(axis *a)
 {
-    const long ends = (a->outputs - 1) * a->step; /* first pixels of the first and last output */
+    const long ends = (a->outputs - 1) * a->step; /* distance from the first to the last output */
     for (; a->taps > 0 && a->origin + ends < 0; a->taps--)
         a->origin += a->tap_step, a->window_first += a->window_step;
     while (a->taps > 0 && a->origin + (a->taps - 1) * a->tap_step >= a->pixels)
@@ -68,14 +68,14 @@ patches input_patches(const conv *s, const float *x, long group)
     };
 }
 
-/* Images that are done together, class by class. */
+/* Images that are processed together, class by class. */
 static long group_images(const patches *p)
 {
     const long fill = ceil_div(GROUP_PATCHES, max_long(p->y.outputs * p->x.outputs, 1));
     return min_long(fill, max_long(p->images, 1));
 }
 
-/* Whether the taps of a row see numbers that are adjacent. */
+/* Whether the taps of a row see adjacent numbers. */
 static int has_long_runs(const patches *p) { return p->x.tap_step == 1 && p->pixel == p->c; }
 
 long run_floats(const patches *p)
@@ -136,13 +136,13 @@ int next_block(block *b)
     const long group = b->at / in_group;
     const long images = min_long(b->group, p->images - group * b->group);
     long patch = b->at % in_group;
-    span row = span_from(&p->y, 0), column = span_from(&p->x, 0); /* of its class: */
+    span row = span_from(&p->y, 0), column = span_from(&p->x, 0); /* find its class: */
     for (; patch >= images * length(&row) * p->x.outputs; row = span_from(&p->y, row.end))
         patch -= images * length(&row) * p->x.outputs;
     for (; patch >= images * length(&row) * length(&column); column = span_from(&p->x, column.end))
         patch -= images * length(&row) * length(&column);
     b->count = min_long(images * length(&row) * length(&column) - patch, b->end - b->at);
-    b->count = ceil_div(b->count, ceil_div(b->count, BLOCK_PATCHES)); /* blocks of even size */
+    b->count = ceil_div(b->count, ceil_div(b->count, BLOCK_PATCHES)); /* blocks of equal size */
     b->at += b->count;
     find_runs(b, &row, &column);
     find_places(b, &row, &column, patch);

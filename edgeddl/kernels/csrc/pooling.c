@@ -7,17 +7,17 @@
 
 typedef struct {
     pooling shape;
-    int largest; /* max pooling; else average pooling, for which padding counts as zeros */
+    int largest; /* max pooling; otherwise average pooling, where padding counts as zeros */
     const float *x, *y, *gy;
     float *out;
 } job;
 
-ALWAYS_INLINE vec larger(vec a, vec b) /* NaN if one of them is, as in NumPy */
+ALWAYS_INLINE vec larger(vec a, vec b) /* NaN if either is NaN, as in NumPy */
 {
     return choose((b > a) | (b != b), b, a);
 }
 
-/* `count` channels of window (i, j) of an image. */
+/* Pools `count` channels of window (i, j) of an image. */
 ALWAYS_INLINE vec reduce(const pooling *s, const float *image, long i, long j, long count,
                          int largest)
 {
@@ -59,8 +59,9 @@ static void forward_part(void *context, int part, int parts)
         forward(job, part, parts, 0);
 }
 
-/* Adds the gradient of window (i, j) to that of the image: to each pixel its share of gy, or gy to
- * the first that equals the maximum, which may lie in the padding, where all is -infinity. */
+/* Adds the gradient of window (i, j) to that of the image. Average pooling adds an equal share of
+ * gy to each pixel. Max pooling adds gy to the first pixel that equals the maximum, which may be in
+ * the padding, where every value is -infinity. */
 ALWAYS_INLINE void spread(const pooling *s, const float *image, long i, long j, vec peak, vec gy,
                           float *gradient, long count, int largest)
 {
@@ -85,7 +86,7 @@ ALWAYS_INLINE void spread(const pooling *s, const float *image, long i, long j, 
         }
 }
 
-/* Windows may overlap: an image is one thread's. */
+/* Windows may overlap, so one thread processes the whole image. */
 static void backward_part(void *context, int part, int parts)
 {
     const job *job = context;
@@ -117,7 +118,7 @@ int edgeddl_pooling_forward(const pooling *s, int largest, const float *x, float
     return DONE;
 }
 
-/* x and y are needed for max pooling alone. */
+/* Only max pooling needs x and y. */
 int edgeddl_pooling_backward(const pooling *s, int largest, const float *x, const float *y,
                              const float *gy, float *gx)
 {
@@ -126,7 +127,7 @@ int edgeddl_pooling_backward(const pooling *s, int largest, const float *x, cons
     return DONE;
 }
 
-/* Over whole images: each is a row of pixels, and one window. */
+/* Pooling over whole images: each image is a row of pixels and one window. */
 static pooling whole_images(long images, long pixels, long channels)
 {
     return (pooling){.n = images, .h = 1, .w = pixels, .c = channels, .kh = 1, .kw = pixels,

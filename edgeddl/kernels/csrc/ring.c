@@ -1,8 +1,8 @@
-/* One rank's part in a ring all-reduce over byte streams; reference/ring.py says how it goes.
+/* One rank's part of a ring all-reduce over sockets; comm/ring/reference.py explains it.
  *
- * It runs beside computing and at its expense, with caches that computing has filled. Between four
- * emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor time in Python and take 27 to
- * 40 here (three runs of each, in turn).
+ * It runs concurrently with the kernels, takes processor time from them, and finds the caches full
+ * of their data. Between four emulated boards on a Zen 4, 44.7 MB took 43 to 66 ms of processor
+ * time in Python and take 27 to 40 ms here (three runs of each, alternating).
  */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include <errno.h>
@@ -16,8 +16,8 @@
 #include "simd.h"
 #include "threads.h"
 
-/* What is to be added arrives here. So small that it stays in a cache, and so do the sums, until
- * they are sent. */
+/* Size of the receive buffer for chunks that are added. It is small enough to stay in a cache, and
+ * so are the sums until they are sent. */
 enum { BUFFER_BYTES = 128 << 10 };
 
 typedef void add_function(void *sums, const void *arrived, long items);
@@ -54,21 +54,21 @@ static void add_blocks(void *sums, const void *arrived, long items)
 typedef struct {
     char *bytes;
     long items, item_bytes;
-    int size; /* ranks, and chunks */
+    int size; /* number of ranks and of chunks */
 } chunked_array;
 
-/* Where a chunk begins, and where the one before it ends. */
+/* Start of a chunk, and end of the previous one. */
 static char *chunk_begin(const chunked_array *array, int chunk)
 {
     const long before = min_long(chunk * ceil_div(array->items, array->size), array->items);
     return array->bytes + before * array->item_bytes;
 }
 
-/* Chunks on their way through a stream, one behind the other. */
+/* A sequence of chunks that is sent or received through a socket. */
 typedef struct {
     int socket;
-    int step, chunk;   /* which chunk is under way, and how many were before it */
-    char *next, *end;  /* its bytes that have yet to pass */
+    int step, chunk;   /* number of completed chunks; index of the current one */
+    char *next, *end;  /* remaining bytes of the current chunk */
     long passed, left; /* bytes of all chunks */
 } flow;
 
@@ -96,11 +96,11 @@ static flow begin_flow(int socket, const chunked_array *array, int first)
         way.left += way.end - way.next;
     }
     begin_chunk(&way, array, first);
-    move_on(&way, array, 0); /* past chunks without bytes */
+    move_on(&way, array, 0); /* skips empty chunks */
     return way;
 }
 
-/* The bytes that a call has moved, 0 if there is nothing to move now, -1 if the stream is lost. */
+/* Bytes that a call has transferred, 0 if it would have blocked, -1 if the connection is lost. */
 static long moved(long result)
 {
     return result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? 0 : result;
@@ -111,11 +111,11 @@ typedef struct {
     add_function *add;
     flow in, out;
     long own;   /* bytes of the chunk that is sent first */
-    char *buffer; /* where what is to be added arrives */
-    long partial;  /* bytes in it, of an item whose last ones have not arrived */
+    char *buffer; /* receive buffer for chunks that are added */
+    long partial;  /* bytes in it of an item that has not fully arrived */
 } ring;
 
-/* Add or keep what has arrived. */
+/* Receives bytes, and adds or stores them. */
 static long receive(ring *r)
 {
     flow *in = &r->in;
@@ -141,7 +141,7 @@ static long receive(ring *r)
     return count;
 }
 
-/* Send the first chunk, and what has arrived and been added. */
+/* Sends the rank's own chunk, and the bytes that have been received and added. */
 static long send_ready(ring *r)
 {
     flow *out = &r->out;
@@ -158,12 +158,12 @@ static long send_ready(ring *r)
     return count < 0 ? -1 : total;
 }
 
-/* Until `waking` bytes have arrived, or what is to be sent can be. A stream of which nothing more
- * is wanted stays out: its end would be told again and again. */
+/* Waits until enough bytes have arrived or the outgoing socket accepts data. Returns false if the
+ * outgoing connection is lost. A finished socket is not polled: poll would always report its end. */
 static bool wait_for_sockets(ring *r, long low_water, int milliseconds)
 {
     const bool is_full = r->own + r->in.passed - r->partial > r->out.passed;
-    struct pollfd polled[2] = {{.fd = -1}, {.fd = -1}}; /* poll leaves these out */
+    struct pollfd polled[2] = {{.fd = -1}, {.fd = -1}}; /* poll ignores these */
     if (r->in.left) {
         const int least = (int)min_long(low_water, r->in.left);
         setsockopt(r->in.socket, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
@@ -181,8 +181,8 @@ static bool wait_for_sockets(ring *r, long low_water, int milliseconds)
     return false;
 }
 
-/* Replace the array by its sum over all ranks: 0, or the error that the left neighbour's stream
- * has met, or minus that of the right one's. */
+/* Replaces the array by its sum over all ranks. Returns 0, or the errno of the left neighbour's
+ * socket, or minus the errno of the right neighbour's socket. */
 int edgeddl_ring_sum(int left, int right, int rank, int size, char kind, long items,
                      void *array, long low_water, int milliseconds)
 {

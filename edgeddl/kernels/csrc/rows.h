@@ -1,8 +1,8 @@
-/* Matrices with a row for each pixel and a column for each channel, walked by blocks of rows.
+/* Matrices with a row for each pixel and a column for each channel, processed in blocks of rows.
  *
- * The blocks follow from the size of the matrix alone. Each block has sums of its own, in float32;
- * they are joined in the order of blocks, in double: results do not depend on the number of
- * threads, and rounding errors do not grow with the number of rows.
+ * The blocks depend only on the size of the matrix. Each block has its own sums, in float32. The
+ * sums are combined in the order of the blocks, in double. Results therefore do not depend on the
+ * number of threads, and rounding errors do not grow with the number of rows.
  */
 #ifndef EDGEDDL_ROWS_H
 #define EDGEDDL_ROWS_H
@@ -10,9 +10,9 @@
 #include "simd.h"
 #include "threads.h"
 
-/* A block is read twice: 24 KB stay in the first-level cache, wide rows in the second level. */
+/* A block is read twice: 24 KB stay in the L1 cache, and blocks of wide rows in the L2 cache. */
 enum { BLOCK_FLOATS = 6 << 10, FEWEST_ROWS = 32, MOST_ROWS = 512 };
-enum { GROUP = 4 }; /* vectors of channels that are summed at a time, in registers */
+enum { GROUP = 4 }; /* vectors of channels summed at a time, in registers */
 
 typedef struct {
     long rows, channels, block_rows, blocks;
@@ -35,10 +35,10 @@ static inline void run_blocks(const matrix *m, part_function *run, void *job)
     run_parts(run, job, parts_for(m->blocks, m->block_rows * m->channels));
 }
 
-/* Does something to `count` numbers from channel c on, which are numbers i ... of the matrix. */
+/* Processes `count` numbers from channel c on, which begin at index i of the matrix. */
 typedef void vector_function(const void *job, long i, long c, long count);
 
-/* All numbers of this part's blocks, a vector at a time. */
+/* Processes this part's blocks, one vector at a time. */
 ALWAYS_INLINE void each_vector(const matrix *m, int part, int parts, vector_function *run,
                                const void *job)
 {
@@ -52,12 +52,12 @@ ALWAYS_INLINE void each_vector(const matrix *m, int part, int parts, vector_func
     }
 }
 
-/* Sums over some rows, for `vectors` vectors of channels from c on, of each of which `count`
- * channels exist; writes what it sums to sums[...][channels]. */
+/* Sums over rows first .. last, for `vectors` vectors of channels from c on with `count` channels
+ * each. Writes the results to sums[...][channels]. */
 typedef void sum_function(const void *job, long first, long last, long c, long count, int vectors,
                           float *sums);
 
-/* The sums of this part's blocks: sums is [blocks][quantities][channels]. */
+/* Computes the sums of this part's blocks: sums is [blocks][quantities][channels]. */
 ALWAYS_INLINE void sum_blocks(const matrix *m, int part, int parts, sum_function *run,
                               const void *job, float *sums, long quantities)
 {

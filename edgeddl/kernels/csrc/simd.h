@@ -1,4 +1,4 @@
-/* Vectors of LANES floats, by the vector extensions of gcc and clang: one source for all widths. */
+/* Vectors of LANES floats by gcc's and clang's vector extensions: one source for all widths. */
 #ifndef EDGEDDL_SIMD_H
 #define EDGEDDL_SIMD_H
 
@@ -26,7 +26,7 @@ ALWAYS_INLINE vec splat(float number) { return number - (vec){0}; }
 ALWAYS_INLINE ivec first_lanes(long count) { return (ivec){0, 1, 2, 3, 4, 5, 6, 7} < (int)count; }
 #endif
 
-/* The first `count` < LANES numbers; the others are zero. For the end of a row of channels. */
+/* Loads the first `count` < LANES numbers, then zeros: for the end of a row of channels. */
 ALWAYS_INLINE vec load_part(const float *p, long count)
 {
 #if defined(__AVX512F__)
@@ -68,7 +68,7 @@ ALWAYS_INLINE void store_some(float *p, vec v, long count)
         store_part(p, v, count);
 }
 
-/* a where the mask (all bits of a lane set, or none) is set, else b. */
+/* Selects a in the lanes where all bits of the mask are set, and b where none are. */
 ALWAYS_INLINE vec choose(ivec mask, vec a, vec b)
 {
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));

@@ -9,28 +9,28 @@
 
 #include "edgeddl.h"
 
-/* A worker that has just worked is likely to be called again at once: it looks for work for some
- * time before it sleeps. A caller that waits for its workers gives its core away after a while. */
+/* A worker that has just finished is likely to get more work at once, so it spins for some time
+ * before it sleeps. A caller that waits for its workers yields its core after a while. */
 #define SECONDS_BEFORE_SLEEP 50e-6
 enum { LOOKS_BEFORE_YIELD = 20000, LOOKS_AT_A_TIME = 64 };
-/* About 10 microseconds of work, the price of waking a thread. */
+/* About 10 microseconds of work, the cost of waking a thread. */
 enum { SMALLEST_PART = 1 << 14 };
 enum { PARTS_PER_THREAD = 4 };
 enum { MOST_THREADS = 256 };
 
 static struct {
-    pthread_mutex_t in_use; /* by one caller at a time; others do their parts themselves */
+    pthread_mutex_t in_use; /* held by one caller at a time; others run their parts themselves */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int running;           /* workers there are */
-    atomic_int threads;    /* wanted, the caller's included */
+    int running;           /* number of workers */
+    atomic_int threads;    /* requested, including the caller */
     atomic_uint round;     /* counts the calls: workers wait for it to change */
     atomic_int unfinished; /* workers that have not finished this round */
     atomic_int sleeping;
     part_function *run;
     void *context;
     int parts;
-    atomic_int next; /* part that nobody has taken */
+    atomic_int next; /* the first part that is not taken */
 } pool = {
     .in_use = PTHREAD_MUTEX_INITIALIZER,
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -118,7 +118,7 @@ static void wait_for_workers(void)
             sched_yield();
 }
 
-static void forget_workers(void) /* a forked child has none */
+static void forget_workers(void) /* a forked child has no workers */
 {
     pool.running = 0;
     atomic_store(&pool.sleeping, 0);
@@ -135,7 +135,7 @@ static void start_workers(int wanted)
     for (; pool.running < wanted; pool.running++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, work, (void *)(uintptr_t)atomic_load(&pool.round)))
-            return; /* fewer workers do it too */
+            return; /* continue with fewer workers */
         pthread_detach(thread);
     }
 }
@@ -187,11 +187,11 @@ void edgeddl_set_threads(int threads)
 
 int edgeddl_get_threads(void) { return atomic_load(&pool.threads); }
 
-/* Workspaces: of each kind one a thread, grown when more is asked for, freed when the thread ends.
- * Pages of their own: in malloc's memory each growth would leave a hole among arrays that come and
- * go. How many bytes there are is written before the numbers. */
+/* Workspaces: each thread has one of each kind. It grows on demand, and is freed when the thread
+ * ends. Workspaces have their own pages: on malloc's heap each growth would leave a hole among
+ * short-lived arrays. The size in bytes is stored before the numbers. */
 
-enum { HEADER = 4096 }; /* numbers begin on a page */
+enum { HEADER = 4096 }; /* numbers begin at a page boundary */
 enum { OF_CALLS, OF_PARTS, KINDS };
 
 static pthread_key_t space_keys[KINDS];
@@ -219,7 +219,7 @@ static float *space(int kind, size_t floats)
         if (pthread_setspecific(space_keys[kind], pages) || !pages)
             return NULL;
 #ifdef MADV_HUGEPAGE
-        madvise(pages, bytes, MADV_HUGEPAGE); /* 1 to 5 % */
+        madvise(pages, bytes, MADV_HUGEPAGE); /* 1 to 5 % faster */
 #endif
         *(size_t *)pages = bytes;
     }

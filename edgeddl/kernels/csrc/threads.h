@@ -1,18 +1,19 @@
-/* A small pool of threads, and memory that kernels keep from call to call.
+/* A small thread pool, and memory that kernels keep from call to call.
  *
- * Work is cut into `parts` beforehand, the same way every time, and what comes out does not depend
- * on who computes a part: results do not depend on timing. Threads take parts as they become free.
+ * Work is divided into `parts` in advance, always in the same way. The result of a part does not
+ * depend on the thread that computes it, so results do not depend on timing. Threads take parts as
+ * they become free.
  */
 #ifndef EDGEDDL_THREADS_H
 #define EDGEDDL_THREADS_H
 
 #include <stddef.h>
 
-/* What kernels return. NOT_FINITE: the fast algorithm met infinity or NaN, which it spreads; use
- * the plain one. */
+/* Return values of kernels. NOT_FINITE: the fast algorithm met infinity or NaN, which it would
+ * spread to other results; use the plain algorithm. */
 enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
 
-/* For parts, which run at the same time. */
+/* Sets a result that concurrent parts share. */
 static inline void set_result(int *result, int what)
 {
     __atomic_store_n(result, what, __ATOMIC_RELAXED);
@@ -20,28 +21,28 @@ static inline void set_result(int *result, int what)
 
 typedef void part_function(void *context, int part, int parts);
 
-/* Calls run(context, part, parts) for every part, at the same time where threads are free. */
+/* Calls run(context, part, parts) for every part, concurrently on the threads that are free. */
 void run_parts(part_function *run, void *context, int parts);
 
-/* Parts for so many pieces of work, of `work` numbers each: some for each thread, so that all end
- * at the same time though one be slower, but none so small that handing it over costs more than it
- * does. */
+/* Number of parts for `pieces` pieces of work with `work` numbers each. There are several parts per
+ * thread, so that all threads finish at the same time even if one is slower. No part is so small
+ * that dispatching it costs more than computing it. */
 int parts_for(long pieces, long work);
 
-/* The same, but at most one for each thread: for parts with large results that are added up. */
+/* The same, with at most one part per thread: for parts with large results that are added up. */
 int sums_for(long pieces, long work);
 
-/* The first of `count` pieces for this part; those of part + 1 begin where its end. */
+/* The first of `count` pieces for this part. The part ends where part + 1 begins. */
 static inline long share(long count, int part, int parts) { return count * part / parts; }
 
-/* By a clock that only goes forward. */
+/* Time of a monotonic clock. */
 double seconds(void);
 
-/* Memory of this thread, aligned to 64 bytes, valid until the thread asks for more; NULL if there
- * is none. For what a call has for all its parts. */
+/* Memory of this thread for one call, shared by all parts of the call. It is aligned to 64 bytes
+ * and valid until the thread's next request. NULL if there is no memory. */
 float *workspace(size_t floats);
 
-/* Likewise, for what a part has for itself while it runs; if there is none, *result says so. */
+/* Likewise, for one part while it runs. If there is no memory, *result becomes OUT_OF_MEMORY. */
 float *part_workspace(size_t floats, int *result);
 
 #endif

@@ -24,10 +24,10 @@ ALWAYS_INLINE void transpose_4x4(const float *a, long a_row, float *b, long b_ro
     *(unaligned_quad *)(b + 3 * b_row) = SHUFFLE(high01, high23, 2, 3, 6, 7);
 }
 
-/* Rows are short and far apart: processors do not foresee which come next. */
+/* Rows are short and far apart: the hardware prefetcher does not predict the next ones. */
 enum { ROWS_AHEAD = 8 };
 
-ALWAYS_INLINE void ask_for_row(const float *row, long columns)
+ALWAYS_INLINE void prefetch_row(const float *row, long columns)
 {
     for (long c = 0; c < columns; c += 64 / (long)sizeof(float))
         __builtin_prefetch(row + c);
@@ -38,7 +38,7 @@ static void transpose(const float *a, long a_row, long rows, long columns, float
     const long whole_rows = rows & ~3L, whole_columns = columns & ~3L;
     for (long r = 0; r < whole_rows; r += 4) {
         for (int i = 0; i < 4; i++)
-            ask_for_row(a + (r + ROWS_AHEAD + i) * a_row, columns);
+            prefetch_row(a + (r + ROWS_AHEAD + i) * a_row, columns);
         for (long c = 0; c < whole_columns; c += 4)
             transpose_4x4(a + r * a_row + c, a_row, b + c * b_row + r, b_row);
     }
@@ -57,7 +57,7 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
     else
         for (long r = 0; r < rows; r++) {
             const float *row = source + (first + r) * w->row + column;
-            ask_for_row(row + ROWS_AHEAD * w->row, columns);
+            prefetch_row(row + ROWS_AHEAD * w->row, columns);
             memcpy(panel + r * width, row, (size_t)columns * sizeof(float));
         }
     if (columns < width)

@@ -1,21 +1,21 @@
 /* 3 x 3 convolution with stride 1 or 2 and 5 x 5 convolution, and the gradient of their input, by
- * Winograd's algorithm (see the transforms).
+ * Winograd's algorithm (winograd_transforms.h).
  *
- * The result is cut into tiles. For some tiles at a time, inputs are transformed to V, planes of
- * [tiles][c]; each plane is multiplied by one of the 36 of the transformed weights U, [c][k], to a
- * plane M of [tiles][k]; M is transformed back to outputs.
+ * The result is divided into tiles. For a block of tiles, inputs are transformed to V, planes of
+ * [tiles][c]. Each plane is multiplied by one of the 36 planes of the transformed weights U,
+ * [c][k], which gives a plane of M, [tiles][k]. M is transformed back to outputs.
  *
- * With few channels each thread takes tiles of its own, and all use the same U. With many channels
- * U is too large to be kept (38 MB for 512 x 512): threads transform V together, then each takes
- * some columns of the product and makes the part of U it needs.
+ * With few channels each thread processes its own tiles, and all threads share U. With many
+ * channels U is too large to keep (38 MB for 512 x 512): all threads transform V together, then
+ * each computes some columns of the product and the part of U that they need.
  */
 #include "winograd_tiles.h"
 
-enum { FEWEST_TILES = 6 };         /* below, transforming the weights costs too much */
-enum { LARGEST_KEPT = 128 * 128 }; /* c * k up to which U is made as a whole */
-enum { SHARED_DEPTH = 128 };       /* else: channels for which it is made at a time */
+enum { FEWEST_TILES = 6 };         /* with fewer, transforming the weights costs too much */
+enum { LARGEST_KEPT = 128 * 128 }; /* largest c * k for which all of U is kept */
+enum { SHARED_DEPTH = 128 };       /* otherwise: channels for which U is computed at a time */
 
-/* Where a tile is narrower than a panel, the product runs down columns of U. */
+/* If a register tile is narrower than a panel, the product runs down columns of U. */
 enum { WEIGHT_PADDING = PANEL_COLUMNS > TILE_COLUMNS ? PADDING : 0 };
 
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     long h, width, k;
     const float *bias, *plus;
     long depth;  /* input channels of a product */
-    planes U, M; /* with memory of their own in every thread, but for U if it is kept */
+    planes U, M; /* layout; each thread has its own memory, except for a U that is kept */
 } forward;
 
 static long tap_count(const forward *job) { return sizes[job->kind].taps * sizes[job->kind].taps; }
@@ -46,8 +46,8 @@ ALWAYS_INLINE void transform_packed(const float *packed, long rows, const kind k
         }
 }
 
-/* U for rows first .. first + rows of the panel that begins at `column`; packed has room for them
- * as they are. */
+/* Computes U for rows first .. first + rows of the panel that begins at `column`. `packed` has room
+ * for the packed weights. */
 static void transform_weights(const forward *job, long first, long rows, long column,
                               float *packed, planes U)
 {
@@ -63,9 +63,9 @@ static void transform_weights(const forward *job, long first, long rows, long co
         transform_packed(packed, rows, STRIDE_2, U);
 }
 
-/* M = V U in all planes, for one panel. Asked for meanwhile: the weights of the next plane and, of
- * a thread's own tiles, the pixels that are read next, then those that will be written; else the
- * next plane of V. */
+/* M = V U in all planes, for one panel. Prefetched meanwhile: the weights of the next plane and, if
+ * each thread has its own tiles, the pixels that are read next, then those that will be written;
+ * otherwise the next plane of V. */
 static void multiply_planes(const tile_loop *w, const float *V, planes U, planes M, long depth,
                             long columns, int add)
 {
@@ -92,8 +92,8 @@ static void multiply_planes(const tile_loop *w, const float *V, planes U, planes
     }
 }
 
-/* LANES channels from k on of a tile, of the planes of M; returns a number that is finite if they
- * are. */
+/* Writes LANES channels of a tile, from k on, from the planes of M. Returns a number that is finite
+ * if they are. */
 ALWAYS_INLINE vec write_tile(const forward *job, position at, const float *m, long plane, long k,
                              const kind kind)
 {
@@ -159,7 +159,7 @@ static void make_all_weights(void *context, int part, int parts)
                           put_at(job->U.first + panel * job->U.panel, job->U));
 }
 
-/* What a thread has for itself is M and, unless it is kept, U, with the weights it is made of. */
+/* The memory of a thread holds M and, unless U is kept, U and the packed weights. */
 static void compute_panels(void *context, int part, int parts)
 {
     const tile_loop *w = context;
@@ -183,7 +183,7 @@ static void compute_panels(void *context, int part, int parts)
     }
 }
 
-/* Tiles of a block: of a thread's own, V and M stay in the second-level cache. */
+/* Tiles of a block. If each thread has its own tiles, V and M stay in the L2 cache. */
 static long block_tiles(const tile_loop *w)
 {
     if (!w->own_tiles)
@@ -193,7 +193,7 @@ static long block_tiles(const tile_loop *w)
     return min_long(max_long(fit, 2 * TILE_ROWS), 48);
 }
 
-/* Those of y or, of_x, of gx. */
+/* Tiles of y or, if of_x, of gx. */
 static grid result_tiles(const conv *s, int of_x)
 {
     const int size = sizes[kind_of(s, of_x)].outputs;

@@ -1,35 +1,35 @@
 /* Gradient of the weights of a 3 x 3 or 5 x 5 convolution by Winograd's algorithm.
  *
- * Inputs and gradients of the outputs are transformed to V, planes of [tiles][c], and Y, planes of
- * [tiles][k]. In each plane the product V' Y sums over the tiles; what it gives for each of the 36
- * planes of the weights, [c][k], is transformed to gradients of a window chunk by chunk. As the
- * last step is linear, it is done for each block of tiles, and sums over all tiles need only the
- * room of the gradient itself.
+ * Inputs are transformed to V, planes of [tiles][c], and gradients of the outputs to Y, planes of
+ * [tiles][k]. In each plane the product V' Y sums over the tiles. The results for the 36 planes of
+ * the weights, [c][k], are transformed to gradients of a window chunk by chunk. This last step is
+ * linear. It is done for each block of tiles, so the sums over all tiles need only the memory of
+ * the gradient itself.
  *
- * With few channels each thread sums over tiles of its own, and the sums are added up in the end.
- * With many channels threads transform a block of tiles together, then each computes some chunks.
+ * With few channels each thread sums over its own tiles, and the sums are added at the end. With
+ * many channels all threads transform a block of tiles together, then each computes some chunks.
  */
 #include "winograd_tiles.h"
 
 enum { BLOCK_TILES = 64 };
-/* Input channels of a chunk, whose columns are a panel: the more there are, the less often Y is
- * read; but for its sums there must be room in the second-level cache beside V and Y, if they are
- * there, too. */
+/* Input channels of a chunk, which is one panel wide. With more channels, Y is read less often. But
+ * the sums have to fit in the L2 cache, beside V and Y if these are in it as well. */
 enum { OWN_CHUNK_ROWS = 32, SHARED_CHUNK_ROWS = 64 };
-enum { LARGEST_PRIVATE = 64 * 64 };   /* c * k up to which each thread has a gradient of its own */
+enum { LARGEST_PRIVATE = 64 * 64 };   /* largest c * k with private gradients */
 
 typedef struct {
     const conv *shape;
     kind kind;
     float *gW;
-    float *others; /* gradients of the parts but the first, if they have some of their own */
+    float *others; /* private gradients of all parts but the first, if there are any */
     long chunk_rows;
-    planes sums; /* with memory of their own in every thread */
+    planes sums; /* layout; each thread has its own memory for them */
 } gradient;
 
 static long gradient_floats(const conv *s) { return s->kh * s->kw * s->c * s->k; }
 
-/* Gradients of taps x taps from the sums of 36 planes; tells whether they are finite. */
+/* Transforms the sums of 36 planes to gradients of taps x taps. Returns zeros, or NaN where a
+ * gradient is not finite. */
 ALWAYS_INLINE vec write_taps(const conv *shape, planes sums, long c, long rows, long k,
                              long columns, float *gW, int add, const kind kind)
 {
@@ -46,7 +46,7 @@ ALWAYS_INLINE vec write_taps(const conv *shape, planes sums, long c, long rows, 
             for (int tap = 0; tap < taps * taps; tap++) {
                 float *target = gW + (tap * shape->c + c + row) * shape->k + k + column;
                 const long count = columns - column;
-                __builtin_prefetch(target + 2 * shape->k, 1); /* 3 % with 256 channels and more */
+                __builtin_prefetch(target + 2 * shape->k, 1); /* 3 % faster from 256 channels on */
                 const vec sum = add ? load_some(target, count) + out[tap] : out[tap];
                 store_some(target, sum, count);
                 finite += sum - sum;
@@ -66,7 +66,7 @@ static vec write_chunk(const gradient *job, planes sums, long c, long rows, long
     }
 }
 
-/* A chunk is chunk_rows x PANEL_COLUMNS of the gradient, for the tiles of a block. */
+/* Computes chunks of chunk_rows x PANEL_COLUMNS of the gradient, for the tiles of a block. */
 static void compute_chunks(void *context, int part, int parts)
 {
     const tile_loop *w = context;
@@ -75,8 +75,8 @@ static void compute_chunks(void *context, int part, int parts)
     const long c = w->in[0].c, k = w->in[1].c, across = ceil_div(c, job->chunk_rows);
     const long from = share(w->items, part, parts), to = share(w->items, part + 1, parts);
     float *gW = w->part ? job->others + (w->part - 1) * gradient_floats(job->shape) : job->gW;
-    /* Asked for meanwhile: the pixels of the tiles that come next or, if there are none, the next
-     * planes of V and Y. */
+    /* Prefetched meanwhile: the pixels of the next tiles or, if there are none, the next planes of
+     * V and Y. */
     const int points = w->points;
     const long next = w->first + w->count;
     const long steps = product_steps(w->count, job->chunk_rows, PANEL_COLUMNS);
@@ -109,7 +109,7 @@ static void compute_chunks(void *context, int part, int parts)
     check_finite(w, finite);
 }
 
-/* Tiles of a block: of a thread's own, V and Y stay in a cache. */
+/* Tiles of a block. If each thread has its own tiles, V and Y stay in a cache. */
 static long block_tiles(const tile_loop *w)
 {
     const long floats = w->points * w->points * (w->in[0].c + w->in[1].c);

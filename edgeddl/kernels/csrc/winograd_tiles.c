@@ -1,6 +1,6 @@
 #include "winograd_tiles.h"
 
-/* Where the size x size pixels of a tile are. */
+/* Finds the addresses of the size x size pixels of a tile. */
 static void find_pixels(const images *x, long image, long top, long left, const int size,
                         const float **pixels)
 {
@@ -49,7 +49,7 @@ ALWAYS_INLINE void transform_tile(const images *x, const float **pixels, one_way
                            at_column(V, c) + row * V->row, V->plane);
 }
 
-/* Of x, or of gy in its place for the gradient of x. */
+/* Transforms x or, for the gradient of x, gy. */
 ALWAYS_INLINE void transform_input(const images *x, const float **pixels, const kind kind,
                                    const planes *V, long row)
 {
@@ -68,7 +68,7 @@ static void transform_inputs(const images *x, const float **pixels, const planes
     }
 }
 
-/* Of gy, for the gradient of the weights. */
+/* Transforms gy for the gradient of the weights. */
 static void transform_gradients(const images *gy, const float **pixels, const planes *V, long row)
 {
     switch (gy->kind) {
@@ -78,7 +78,7 @@ static void transform_gradients(const images *gy, const float **pixels, const pl
     }
 }
 
-/* The tiles first .. first + count, written to V from `row` on. */
+/* Transforms tiles first .. first + count to V, from `row` on. */
 static void read_tiles(const images *x, const grid *tiles, long first, long count, long row,
                        const planes *V)
 {
@@ -103,7 +103,7 @@ static void read_part(void *context, int part, int parts)
         read_tiles(&w->in[i], &w->tiles, w->first + from, to - from, from, &w->V[i]);
 }
 
-/* Tiles first .. end: by all threads together, or by one if they are its own. */
+/* Computes tiles first .. end: with all threads, or with this one alone if it owns the tiles. */
 static void compute_tiles(tile_loop *w, long first, long end)
 {
     const long blocks = ceil_div(end - first, w->most);
@@ -121,7 +121,7 @@ float *own_memory(const tile_loop *w)
     return part_workspace((size_t)w->own_floats, w->result);
 }
 
-/* V is behind what compute has for itself. */
+/* The memory of a thread holds what compute needs, then V. */
 static void compute_own_tiles(void *context, int part, int parts)
 {
     tile_loop w = *(const tile_loop *)context;

@@ -1,22 +1,22 @@
-/* Tiles of images, the planes that they are transformed to, and who computes what of them. */
+/* Tiles of images, the planes they are transformed to, and how threads divide the work. */
 #ifndef EDGEDDL_WINOGRAD_TILES_H
 #define EDGEDDL_WINOGRAD_TILES_H
 
 #include "convolution.h"
 #include "winograd_transforms.h"
 
-/* For y and the gradient of the weights or, of_x, for gx. */
+/* The kind for y and the gradient of the weights or, if of_x, for gx. */
 static inline kind kind_of(const conv *s, int of_x)
 {
     return s->kh == sizes[FIVE].taps ? FIVE : s->sy == 1 ? THREE : of_x ? TRANSPOSED_2 : STRIDE_2;
 }
 
-/* Planes a multiple of 4 KB apart would all fall into the same few lines of the first-level cache.
- * Rows too, where the product runs down a column. */
+/* Planes a multiple of 4 KB apart would all map to the same few sets of the L1 cache. So would rows
+ * where the product runs down a column. */
 enum { PADDING = 16 };
 
-/* `count` planes of [rows][columns] numbers, e.g. [tiles][channels], in panels of `width` columns
- * one after the other, with room for whole vectors: what a product reads of a plane is adjacent. */
+/* `count` planes of [rows][columns] numbers, e.g. [tiles][channels], stored as consecutive panels
+ * of `width` columns with room for whole vectors. A product reads a contiguous part of a plane. */
 typedef struct {
     float *first;
     long width, row, plane, panel;
@@ -28,7 +28,7 @@ static inline planes make_planes(int count, long rows, long width, long padding)
     return (planes){NULL, width, row, plane, count * plane};
 }
 
-/* How many numbers there are in planes of so many columns. */
+/* Size in numbers of planes with `columns` columns. */
 static inline long planes_floats(const planes *p, long columns)
 {
     return ceil_div(columns, p->width) * p->panel;
@@ -45,14 +45,14 @@ static inline float *at_column(const planes *p, long column)
     return p->first + column / p->width * p->panel + column % p->width;
 }
 
-/* The plane of the weights that a plane of inputs is multiplied by: see stride 2. */
+/* The plane of the weights for a plane of inputs. With stride 2, several inputs share a weight. */
 static inline int weight_plane(int plane, int points)
 {
     return (int)(min_long(plane / points, POINTS - 1) * POINTS +
                  min_long(plane % points, POINTS - 1));
 }
 
-/* Tiles of an image, and of the batch; they are the same for inputs and outputs. */
+/* Tiles of an image, and of the batch. Inputs and outputs have the same tiles. */
 typedef struct {
     long high, wide, count;
 } grid;
@@ -64,7 +64,7 @@ static inline grid tile_grid(long n, long h, long w, long size)
 }
 
 typedef struct {
-    long image, row, column; /* of the tile, counted in tiles */
+    long image, row, column; /* of the tile, in units of tiles */
 } position;
 
 static inline position tile_position(const grid *tiles, long tile)
@@ -74,20 +74,20 @@ static inline position tile_position(const grid *tiles, long tile)
                       in_image % tiles->wide};
 }
 
-/* An image batch [n][h][w][c] that is read in tiles. `nothing` is a row of zeros: pixels
- * outside. */
+/* A batch of images [n][h][w][c] that is read in tiles. `nothing` is a row of zeros for pixels
+ * outside the image. */
 typedef struct {
     const float *x;
     long h, w, c;
     kind kind;
-    int for_weights; /* this is gy, for the gradient of the weights */
-    long top, left;  /* how far the first tile begins outside */
+    int for_weights; /* whether this is gy, for the gradient of the weights */
+    long top, left;  /* how far the first tile begins outside the image */
     folded_norm norm;
     const float *nothing;
 } images;
 
-/* The memory, about, where so many tiles are; of their first row, those before have seen nearly
- * all. */
+/* Prefetches approximately the memory of `count` tiles. It skips the first rows: the tiles before
+ * have read nearly all of them. */
 static inline prefetch prefetch_tiles(const images *x, const grid *tiles, long first, long count,
                                       long steps)
 {
@@ -96,39 +96,39 @@ static inline prefetch prefetch_tiles(const images *x, const grid *tiles, long f
                           count * floats / each, steps);
 }
 
-/* All tiles are computed block by block: those of a block are read and transformed to V, planes of
- * [tiles][channels]; then `compute` makes of these what is wanted, in `items`.
+/* Computes all tiles block by block. The tiles of a block are read and transformed to V, planes of
+ * [tiles][channels]. Then `compute` computes the results from V, in `items`.
  *
- * Either each thread takes tiles of its own, or all threads transform a block together and then
- * share the items. */
+ * Either each thread processes its own tiles, or all threads transform a block together and then
+ * divide the items. */
 typedef struct {
     grid tiles;
-    int points;     /* of a tile along an axis */
-    images in[2];   /* what tiles are read of; the second may have no x */
-    long widths[2]; /* of the panels of V, where threads share it */
+    int points;     /* values of a transformed tile along an axis */
+    images in[2];   /* inputs of the tiles; x of the second may be NULL */
+    long widths[2]; /* width of the panels of V, if threads share it */
     planes V[2];
-    part_function *compute; /* some items; its context is the walk */
-    const void *job;        /* what else it needs */
+    part_function *compute; /* computes some items; its context is this struct */
+    const void *job;        /* further arguments of compute */
     long items, item_work;
-    long most;       /* tiles of a block */
-    int own_tiles;   /* whether every thread has tiles of its own */
-    long own_floats; /* that compute needs for itself */
+    long most;       /* largest number of tiles in a block */
+    int own_tiles;   /* whether each thread has its own tiles */
+    long own_floats; /* memory that compute needs in each thread */
     int *result;
-    int part;                 /* of the walk, if tiles are the thread's own */
-    long block, first, count; /* the present block, of this part; its tiles */
+    int part;                 /* the part of this thread, if it has its own tiles */
+    long block, first, count; /* the current block of this part; its tiles */
 } tile_loop;
 
-/* Lays out V, and finds memory for it, where threads share it, and for `floats` numbers, where
- * these are returned; NULL if there is none. */
+/* Lays out V and allocates it, if threads share it, together with `floats` numbers. Returns the
+ * address of these numbers, or NULL if there is no memory. */
 float *prepare_tile_loop(tile_loop *w, long padding, long floats);
 
-/* In so many parts, if threads have tiles of their own. */
+/* `parts` counts only if each thread has its own tiles. */
 void run_tile_loop(tile_loop *w, int parts);
 
-/* What compute has for itself; NULL if there is none. */
+/* Memory of this thread for compute. NULL if there is none. */
 float *own_memory(const tile_loop *w);
 
-/* For sums of outputs minus themselves: zero, or NaN if any is infinite or NaN. */
+/* Checks sums of outputs minus themselves: zero, or NaN if any output is infinite or NaN. */
 static inline void check_finite(const tile_loop *w, vec zeros)
 {
     for (int lane = 0; lane < LANES; lane++)

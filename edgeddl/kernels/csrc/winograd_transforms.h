@@ -1,16 +1,17 @@
-/* The algebra of Winograd's convolution; docs/explanation/kernels.md derives it.
+/* The algebra of Winograd's convolution; docs/kernels.md derives it.
  *
  *   y  = A' [ (G g G') * (B' d B) ] A      4 x 4 outputs from 6 x 6 inputs d and 3 x 3 weights g
  *   gW = G' [ (B' d B) * (A gy A') ] G     3 x 3 gradients, summed over all tiles
  *
- * or 2 x 2 outputs and 5 x 5 weights: both have 6 points, and the same B.
+ * or 2 x 2 outputs and 5 x 5 weights: both have 6 points and the same B.
  *
- * The points are 0, +-p, +-q and infinity, p = sqrt(1/2), q = sqrt(2): they have a third of the
- * rounding error of the usual 0, +-1, +-2.
+ * The points are 0, +-p, +-q and infinity, p = sqrt(1/2), q = sqrt(2). They have a third of the
+ * rounding error of the usual points 0, +-1, +-2.
  *
  * With stride 2, y[a] = (g[0] e[a] + g[2] e[a + 1]) + g[1] f[a] for every other pixel e and the
- * pixels f between them. The sum in brackets is a filter with three taps, (0, g[0], g[2]), whose
- * point 0 gives nothing and is left out; pixels f are multiplied as they are, and share a weight.
+ * pixels f between them. The sum in brackets is a filter with three taps, (0, g[0], g[2]). Its
+ * point 0 contributes nothing and is left out. Pixels f are multiplied without a transform, and
+ * share a weight.
  */
 #ifndef EDGEDDL_WINOGRAD_TRANSFORMS_H
 #define EDGEDDL_WINOGRAD_TRANSFORMS_H
@@ -20,17 +21,17 @@
 enum { OUTPUTS = 4, POINTS = 6, PLANES = POINTS * POINTS };
 enum { MOST_TAPS = 5, MOST_POINTS = 9, MOST_PLANES = MOST_POINTS * MOST_POINTS };
 
-/* What there are tiles for: windows of 3 x 3 pixels, of 5 x 5 pixels, of 3 x 3 pixels with stride
- * 2, and the gradient of the input of the latter. */
+/* Kinds of tiles: for 3 x 3 windows, 5 x 5 windows, 3 x 3 windows with stride 2, and the gradient
+ * of the input of the latter. */
 typedef enum { THREE, FIVE, STRIDE_2, TRANSPOSED_2 } kind;
 
-/* Of a tile along an axis: */
+/* Sizes of a tile along an axis. */
 static const struct {
     int taps;         /* of the window */
-    int inputs, step; /* pixels that are read; how far they are from those of the next tile */
-    int points;       /* values they are transformed to; with stride 2, pixels are behind them */
-    int outputs;      /* pixels that are written */
-    int gradients;    /* pixels of gy that are read for the gradient of the weights */
+    int inputs, step; /* pixels read; distance to those of the next tile */
+    int points;       /* values they are transformed to; with stride 2, pixels f follow them */
+    int outputs;      /* pixels written */
+    int gradients;    /* pixels of gy read for the gradient of the weights */
 } sizes[] = {
     [THREE] = {3, POINTS, OUTPUTS, POINTS, OUTPUTS, OUTPUTS},
     [FIVE] = {5, POINTS, 2, POINTS, 2, 2},
@@ -55,8 +56,9 @@ ALWAYS_INLINE void input_points(const vec *d, vec *t) /* B' */
     t[5] = d[1] + d[5] - 2.5f * d[3];
 }
 
-/* The values at the points of a polynomial with `count` coefficients a, those at +-p and +-q times
- * over_p and over_q: A, or with 1 / N(t), the derivative of the product of all (t - point), G. */
+/* Evaluates a polynomial with `count` coefficients a at the points, and multiplies the values at
+ * +-p and +-q by over_p and over_q. With factors of 1 this is A. With 1 / N(t), where N is the
+ * derivative of the product of all (t - point), it is G. */
 ALWAYS_INLINE void evaluate(const vec *a, const int count, const float over_p, const float over_q,
                             vec *t)
 {
@@ -76,7 +78,7 @@ ALWAYS_INLINE void evaluate(const vec *a, const int count, const float over_p, c
     t[5] = a[count - 1];
 }
 
-/* The transpose of that: A', or G'. */
+/* The transpose of the above: A', or G'. */
 ALWAYS_INLINE void collect(const vec *t, const int count, const float over_p, const float over_q,
                            vec *a)
 {
@@ -113,14 +115,14 @@ ALWAYS_INLINE void give_points(const kind k, const vec *t, vec *all)
         all[i] = t[i - first];
 }
 
-/* The transforms along one axis. */
+/* A transform along one axis. */
 typedef void one_way(const kind k, const vec *in, vec *out);
 
-/* For the gradient of x weights are turned: pixels f of gx, which come first, see gy[a] through the
- * middle tap, pixels e see gy[a] and gy[a + 1] through the outer ones. */
+/* For the gradient of x the weights are rotated: pixels f of gx, which come first, see gy[a]
+ * through the middle tap. Pixels e see gy[a] and gy[a + 1] through the outer taps. */
 ALWAYS_INLINE void input_one_way(const kind k, const vec *d, vec *t)
 {
-    const int step = k == STRIDE_2 ? 2 : 1; /* from pixel e to pixel e */
+    const int step = k == STRIDE_2 ? 2 : 1; /* from one pixel e to the next */
     vec e[POINTS], all[POINTS];
     e[0] = has_stride_2(k) ? (vec){0} : d[0];
     for (int i = 1; i < POINTS; i++)
@@ -171,7 +173,7 @@ ALWAYS_INLINE void weight_gradient_one_way(const kind k, const vec *m, vec *g)
         g[0] = g[1], g[1] = m[POINTS - 1];
 }
 
-/* in, [from][from], to out, [to][to]: along the columns, then along the rows. */
+/* Transforms in, [from][from], to out, [to][to]: along the columns, then along the rows. */
 ALWAYS_INLINE void both_ways(one_way transform, const kind k, const int from, const int to,
                              const vec *in, vec *out)
 {

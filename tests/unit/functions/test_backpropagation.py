@@ -1,4 +1,4 @@
-"""The backward pass of a training step against Chainer's own, and what it leaves in memory."""
+"""The backward pass of a training step, compared with Chainer's; the memory that it frees."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = np.array([0, 1, 3], np.int32)
 
 
 class Net(chainer.Chain):
-    """What `body` makes of an image and a parameter of the same shape, and a loss."""
+    """Applies `body` to an image and a parameter of the same shape, then a loss."""
 
     def __init__(self, body: Callable[[Net, Any], Any]) -> None:
         super().__init__()
@@ -100,16 +100,16 @@ def assert_equal(
         np.testing.assert_array_equal(found[name], gradient, err_msg=name)
 
 
-@pytest.fixture(params=[0, node.LARGE], ids=["computed again", "kept"])
+@pytest.fixture(params=[0, node.LARGE], ids=["recomputed", "kept"])
 def large(request, monkeypatch) -> int:
-    """From which size on activations are computed again."""
+    """The size from which activations are recomputed."""
     monkeypatch.setattr(node, "LARGE", request.param)
     return request.param
 
 
 @pytest.mark.usefixtures("large", "unwritten")
 @pytest.mark.parametrize("name", GRAPHS)
-def test_gradients_are_those_of_chainers_backward(name: str) -> None:
+def test_gradients_equal_chainers(name: str) -> None:
     net = Net(GRAPHS[name])
     expected = chainers(net)
     assert sum(gradient is not None for gradient in expected.values()) >= 1
@@ -119,7 +119,7 @@ def test_gradients_are_those_of_chainers_backward(name: str) -> None:
 
 @pytest.mark.usefixtures("large", "unwritten")
 @pytest.mark.parametrize("model", ["resnet9", "resnet18"])
-def test_gradients_of_models_are_those_of_chainers_backward(model: str) -> None:
+def test_gradients_of_models_equal_chainers(model: str) -> None:
     net: Any = Net(lambda net, x: x)
     net.add_link("model", build_model(model, classes=10))
     x = random(2, 3, 32, 32)
@@ -129,7 +129,7 @@ def test_gradients_of_models_are_those_of_chainers_backward(model: str) -> None:
     assert_equal(all_queued(net), expected)
 
 
-def test_the_gradient_of_the_loss_weighs_all_others() -> None:
+def test_the_gradient_of_the_loss_scales_all_gradients() -> None:
     net = Net(GRAPHS["residuals"])
     loss = net(X)
     half = backpropagate(loss, np.asarray(0.5, np.float32))
@@ -139,7 +139,7 @@ def test_the_gradient_of_the_loss_weighs_all_others() -> None:
             np.testing.assert_allclose(found, gradient / 2, rtol=1e-5, atol=1e-7)
 
 
-def test_leaves_that_want_no_gradient_have_none() -> None:
+def test_leaves_that_require_no_gradient_get_none() -> None:
     image, fixed = chainer.Variable(X), chainer.Variable(X, requires_grad=False)
     gradients = backpropagate(F.sum(functions.add(image, fixed)), np.ones((), np.float32))
     assert list(gradients) == [image.node]
@@ -176,7 +176,7 @@ class Recorder(chainer.FunctionHook):
 
 @pytest.mark.usefixtures("unwritten")
 @pytest.mark.parametrize("name", GRAPHS)
-def test_hooks_see_what_chainer_shows_them(name: str) -> None:
+def test_function_hooks_are_called_as_by_chainer(name: str) -> None:
     net = Net(GRAPHS[name])
     seen = []
     for run in (chainers, ours):
@@ -186,7 +186,7 @@ def test_hooks_see_what_chainer_shows_them(name: str) -> None:
     assert seen[0] == seen[1] != []
 
 
-def test_the_graph_is_gone_afterwards() -> None:
+def test_backward_frees_the_graph() -> None:
     net = Net(GRAPHS["residuals"])
     loss = net(X)
     functions_of_graph = [weakref.ref(loss.creator_node)]
@@ -197,7 +197,7 @@ def test_the_graph_is_gone_afterwards() -> None:
 
 
 class Watch:
-    """A sink that takes no gradient but notes which arrays are alive when one would be."""
+    """A sink that takes no gradients but counts the arrays that are alive at each one."""
 
     def __init__(self, arrays: list[weakref.ref[np.ndarray]]) -> None:
         self.arrays = arrays
@@ -211,16 +211,16 @@ class Watch:
 
 
 def memory_of(variable: Any) -> np.ndarray:
-    """The array that its array is a view of."""
+    """The array that owns a variable's memory."""
     base = variable.array.base
     return variable.array if base is None else base
 
 
 @pytest.mark.parametrize("activation", [lambda h: h, functions.relu])
-def test_activations_leave_memory_as_backward_goes(
+def test_activations_are_freed_during_backward(
     activation: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each convolution keeps the one before it: one less with every gradient."""
+    """Each convolution keeps its input: every gradient frees one activation."""
     monkeypatch.setattr(call_queue, "MAX_BYTES_OF_BACKWARD", -1)  # no call is queued for long
     count = 5
     weights = [chainer.Parameter(random(4, 4, 3, 3, seed=seed)) for seed in range(count)]
@@ -235,5 +235,5 @@ def test_activations_leave_memory_as_backward_goes(
     watch = Watch(arrays)
     with collecting(watch):
         backpropagate(loss, np.ones((), np.float32))
-    # the result of the last went to the sum alone, which keeps only its shape
+    # only the sum has used the last result, and it keeps only its shape
     assert watch.alive == [count - 1, count - 2, count - 3, count - 4, 0]

@@ -1,4 +1,4 @@
-"""What is edgeddl's own in its functions: the sink, memory order, fallbacks, and refusals."""
+"""What edgeddl's functions add to Chainer's: gradient sink, memory order, fallbacks, errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def random(*shape: int) -> np.ndarray:
 
 
 class RecordingSink:
-    """Gives each known parameter a view of one flat array, and notes what happens when."""
+    """Gives each known parameter a view of one flat array, and records events in order."""
 
     def __init__(self, model: chainer.Link, events: list[str] | None = None) -> None:
         self.names = {id(p): name for name, p in model.namedparams()}
@@ -77,7 +77,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_are_the_sinks_views(name: str) -> None:
+def test_gradients_are_written_to_the_views_of_the_sink(name: str) -> None:
     make, shape = MODELS[name]
     model, x = make(), random(*shape)
     backward(model, x, None)
@@ -136,7 +136,7 @@ def test_parameter_gradients_are_ready_before_the_input_gradient(monkeypatch) ->
 
 
 class CallRecorder(chainer.LinkHook):
-    """Notes which links are called."""
+    """Records which links are called."""
 
     name = "CallRecorder"
 
@@ -151,7 +151,9 @@ def test_link_hooks_are_called() -> None:
     model, x = BasicBlock(4, 6, 2, np.random.default_rng(0)), random(2, 4, 6, 6)
     with CallRecorder() as everywhere:
         model(x)
-    assert everywhere.called.count("ConvolutionBN") == 2  # of the first, only the convolution
+    assert (
+        everywhere.called.count("ConvolutionBN") == 2
+    )  # for the first, only its convolution is called
     assert everywhere.called.count("Convolution2D") == 3
     hook = CallRecorder()
     model.second.add_hook(hook)
@@ -159,7 +161,7 @@ def test_link_hooks_are_called() -> None:
     assert hook.called == ["ConvolutionBN"]
 
 
-def test_order_is_the_same_every_time() -> None:
+def test_gradients_become_ready_in_the_same_order_every_time() -> None:
     orders = []
     for _ in range(3):
         model = Residual(4, np.random.default_rng(0))
@@ -169,7 +171,7 @@ def test_order_is_the_same_every_time() -> None:
     assert orders[0] == orders[1] == orders[2]
 
 
-def test_parameter_unknown_to_the_sink_has_its_own_gradient() -> None:
+def test_a_parameter_unknown_to_the_sink_has_its_own_gradient() -> None:
     model, other = TinyNet(), TinyNet(seed=1)
     sink = RecordingSink(other)
     backward(model, random(2, 3, 8, 8), sink)
@@ -177,7 +179,7 @@ def test_parameter_unknown_to_the_sink_has_its_own_gradient() -> None:
     assert all(p.grad is not None and np.isfinite(p.grad).all() for p in model.params())
 
 
-def test_unwanted_gradients_are_not_computed(monkeypatch) -> None:
+def test_gradients_that_are_not_required_are_not_computed(monkeypatch) -> None:
     def fail(*arguments: Any) -> None:
         raise AssertionError("this gradient is not required")
 
@@ -189,7 +191,7 @@ def test_unwanted_gradients_are_not_computed(monkeypatch) -> None:
 
 
 def test_memory_order_is_kept_through_a_training_step() -> None:
-    """The image once, forward and for gW: every other array is in the kernels' order already."""
+    """Every array is already in the kernels' order, so nothing is converted."""
     model = Residual(4, np.random.default_rng(0))
     x = chainer.Variable(channels_last(random(2, 4, 6, 6)))
     before = conversions()
@@ -201,7 +203,7 @@ def test_memory_order_is_kept_through_a_training_step() -> None:
     assert x.grad.transpose(0, 2, 3, 1).flags.c_contiguous
 
 
-def test_inputs_of_the_same_memory_are_not_changed() -> None:
+def test_inputs_in_kernel_order_are_not_modified() -> None:
     x, W = channels_last(random(2, 3, 6, 6)), kernel_order(random(4, 3, 3, 3))
     copies = x.copy(), W.copy()
     variable = chainer.Variable(x)
@@ -214,7 +216,7 @@ def test_inputs_of_the_same_memory_are_not_changed() -> None:
         np.testing.assert_array_equal(array, copy)
 
 
-def test_double_backprop_is_refused() -> None:
+def test_double_backprop_is_rejected() -> None:
     x = chainer.Variable(random(2, 3, 6, 6))
     y = F.sum(functions.convolution_2d(x, random(4, 3, 3, 3)))
     with pytest.raises(NotImplementedError, match="Convolution2D of edgeddl has no second"):
@@ -227,7 +229,7 @@ T = np.arange(6, dtype=np.int32)
 
 
 def unaligned(array: np.ndarray) -> np.ndarray:
-    """An equal array whose address is no multiple of its item size."""
+    """An equal array at an address that is not a multiple of its item size."""
     memory = np.zeros(array.nbytes + 1, np.uint8)
     copy = np.frombuffer(memory[1:], array.dtype).reshape(array.shape)
     copy[...] = array
@@ -278,7 +280,7 @@ FALLBACKS = {
         lambda: functions.softmax_cross_entropy(X[0, 0], T, reduce="no"),
         lambda: F.softmax_cross_entropy(X[0, 0], T, reduce="no"),
     ),
-    "cudnn_fast": (  # which only GPUs have: Chainer says so
+    "cudnn_fast": (  # needs a GPU: Chainer raises an error
         lambda: refusal_of(functions.convolution_2d, X, W4, cudnn_fast=True),
         lambda: refusal_of(F.convolution_2d, X, W4, cudnn_fast=True),
     ),
@@ -310,12 +312,12 @@ def test_unsupported_calls_fall_back_to_chainer_with_one_warning(reason: str, mo
         assert result.dtype == chainers().dtype
 
 
-def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> None:
+def test_selecting_chainers_functions_gives_no_warning(monkeypatch) -> None:
     monkeypatch.setattr(node, "CHAINER_REQUESTED", True)
     monkeypatch.setattr(node, "_warned", set())
 
     def fail(*arguments: Any) -> None:
-        raise AssertionError("Chainer's function was asked for")
+        raise AssertionError("Chainer's functions are selected")
 
     for name in ("convolution_forward", "batch_normalization_forward", "softmax_cross_entropy"):
         monkeypatch.setattr(kernels, name, fail)
@@ -334,7 +336,7 @@ def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> 
 
 
 def is_kept(make: Any, use: Any) -> bool:
-    """Whether the array of make() lives on when only the result of use(...) is held."""
+    """Whether the array of make() stays alive if only the result of use(...) is held."""
     variable = make()
     array = weakref.ref(variable.array)
     result = use(variable)
@@ -344,8 +346,8 @@ def is_kept(make: Any, use: Any) -> bool:
     return array() is not None
 
 
-def test_little_is_kept_for_backward() -> None:
-    """What a fused function does not need, and addition does not keep either, is gone."""
+def test_backward_keeps_only_what_it_needs() -> None:
+    """Arrays that neither the fused function nor the addition needs are freed."""
     ones = chainer.Parameter(VECTOR)
 
     def image() -> Any:
@@ -370,7 +372,7 @@ def test_little_is_kept_for_backward() -> None:
     )
 
 
-def test_unaligned_labels_and_gradients_are_taken() -> None:
+def test_unaligned_labels_and_gradients_are_accepted() -> None:
     x, gradient = chainer.Variable(X), unaligned(np.ones_like(X))
     y = functions.relu(x)
     y.grad = gradient
@@ -381,7 +383,7 @@ def test_unaligned_labels_and_gradients_are_taken() -> None:
 
 
 @pytest.mark.parametrize("cache_score", [True, False])
-def test_the_loss_gives_its_probabilities(cache_score: bool) -> None:
+def test_the_loss_keeps_its_probabilities_with_cache_score(cache_score: bool) -> None:
     labels = np.array([0, -1, 2, 3, 4, 5], np.int32)
     x = chainer.Variable(X[0, 0])
     found, expected = (
@@ -407,8 +409,8 @@ def test_the_loss_gives_its_probabilities(cache_score: bool) -> None:
         lambda: functions.softmax_cross_entropy(X[0, 0], T[1:]),
     ],
 )
-def test_wrong_shapes_are_value_errors_too(call: Any) -> None:
-    """As programs expect of NumPy and Chainer."""
+def test_wrong_shapes_raise_a_value_error(call: Any) -> None:
+    """NumPy and Chainer raise one, and programs rely on it."""
     with pytest.raises(ValueError, match=r".") as raised:
         call()
     assert isinstance(raised.value, KernelError)

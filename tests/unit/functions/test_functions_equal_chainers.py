@@ -1,4 +1,4 @@
-"""edgeddl's functions give what Chainer's give, forward and backward."""
+"""edgeddl's functions give the same results as Chainer's, forward and backward."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(function: Callable[..., Any], arrays: list[np.ndarray]) -> list[np.ndarr
 def assert_same(
     ours: Callable[..., Any], chainers: Callable[..., Any], *arrays: np.ndarray
 ) -> None:
-    """Equal but for the order of summation: 1e-4 of each array's largest number.
+    """Equal except for the order of summation: within 1e-4 of each array's largest number.
 
     Sums here have at most 2,304 products, so differences stay below 50 roundings of 2^-24.
     """
@@ -43,7 +43,7 @@ def assert_same(
 
 @pytest.fixture(autouse=True)
 def no_warnings():
-    """A warning says that Chainer's own function ran: then nothing was compared."""
+    """Turn warnings into errors: a fallback to Chainer would compare Chainer with itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -76,7 +76,7 @@ def test_convolution_2d(ksize: Any, stride: Any, pad: Any, bias: bool) -> None:
     ],
     ids=str,
 )
-def test_convolution_2d_of_groups_and_dilated(
+def test_convolution_2d_with_groups_and_dilation(
     channels: int, outputs: int, options: dict[str, Any]
 ) -> None:
     weights = random(outputs, channels // options.get("groups", 1), 3, 3)
@@ -127,7 +127,7 @@ def test_running_variance_is_unbiased() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_running_statistics_may_lie_anywhere(dtype: type) -> None:
+def test_running_statistics_may_be_strided(dtype: type) -> None:
     x, one = random(4, 3, 5, 5), np.ones(3, np.float32)
     strided = np.zeros((2, 6), dtype)[:, ::2]
     plain = np.zeros((2, 3), dtype)
@@ -206,7 +206,7 @@ def test_linear(shape: tuple[int, ...], axes: int, bias: bool) -> None:
     )
 
 
-def test_linear_joins_the_axes_of_a_channels_last_array_in_chainers_order() -> None:
+def test_linear_flattens_a_channels_last_array_in_chainers_order() -> None:
     assert_same(functions.linear, F.linear, channels_last(random(5, 3, 2, 2)), random(7, 12))
 
 
@@ -239,11 +239,11 @@ def test_global_average_pooling_2d() -> None:
     assert_same(functions.global_average_pooling_2d, lambda x: F.mean(x, axis=(2, 3)), x)
 
 
-def test_gradient_is_the_slope() -> None:
+def test_gradient_matches_finite_differences() -> None:
     """Finite differences in a random direction, through all functions at once.
 
-    The loss is quadratic along most of the way; the step of 1e-2 leaves errors of about 1e-4 of
-    the slope from curvature and from rounding each.
+    The loss is mostly quadratic. With a step of 1e-2, curvature and rounding each cause errors of
+    about 1e-4 of the slope.
     """
     W, gamma, V = random(4, 3, 3, 3), random(4, seed=1), random(5, 4, seed=2)
 

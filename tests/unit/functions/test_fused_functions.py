@@ -1,4 +1,4 @@
-"""Functions that do in one what Chainer does in several: against Chainer's own."""
+"""Fused functions, compared with sequences of Chainer's functions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_normalized_convolution_with_given_statistics() -> None:
     assert_alike(results(y, ours), results(stock, theirs))
 
 
-def test_what_is_normalised_is_not_kept() -> None:
+def test_the_normalised_activation_is_not_kept() -> None:
     inputs = make_inputs()
     y = functions.normalized_convolution_2d(*(inputs[n] for n in ("x", "gamma", "beta", "W")))
     kept = [node.data for node in y.creator_node.inputs]
@@ -81,7 +81,7 @@ def test_what_is_normalised_is_not_kept() -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("train", [False, True])
-def test_a_layer_after_a_normalisation(bias: bool, train: bool) -> None:
+def test_a_convolution_can_include_the_normalisation_before_it(bias: bool, train: bool) -> None:
     rng = np.random.default_rng(0)
     layer = Convolution2D(CHANNELS, 4, 3, pad=1, nobias=not bias, rng=rng)
     normalization = BatchNormalization(CHANNELS)
@@ -93,7 +93,7 @@ def test_a_layer_after_a_normalisation(bias: bool, train: bool) -> None:
 
 
 def test_gradients_of_a_variable_that_is_used_twice_are_added() -> None:
-    """The convolution adds to the gradient that the other branch has left."""
+    """The convolution adds to the gradient of the other branch."""
     sums = []
     for convolution in (functions.convolution_2d, F.convolution_2d):
         inputs = make_inputs()
@@ -105,7 +105,7 @@ def test_gradients_of_a_variable_that_is_used_twice_are_added() -> None:
     np.testing.assert_allclose(*sums, rtol=2e-4, atol=2e-4)
 
 
-def test_gradients_are_added_to_those_there_were() -> None:
+def test_gradients_are_added_to_existing_ones() -> None:
     inputs = make_inputs()
     x, W = inputs["x"], inputs["W"]
     for _ in range(2):

@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[Any], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_variables_show_what_kernels_have_computed(reader: str) -> None:
+def test_reading_a_variable_runs_queued_kernels(reader: str) -> None:
     read = READERS[reader]
     expected = read(functions.relu(functions.add(X, X)))
     with queued_calls():
@@ -40,19 +40,19 @@ def test_variables_show_what_kernels_have_computed(reader: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_asking_for_a_shape_runs_nothing() -> None:
+def test_reading_a_shape_runs_no_kernel() -> None:
     with queued_calls():
         h = functions.add(X, X)
         assert (h.shape, h.ndim, h.size, h.dtype) == (X.shape, 4, X.size, X.dtype)
         assert len(queue.calls) == (1 if kernels.chosen().startswith("native") else 0)
 
 
-def test_variables_are_chainers_own_elsewhere() -> None:
+def test_variables_are_chainers_own_if_nothing_is_queued() -> None:
     assert type(functions.add(X, X)) is chainer.Variable
 
 
 class Snapshots(chainer.FunctionHook):
-    """What hooks are shown."""
+    """Records what hooks see."""
 
     name = "Snapshots"
 
@@ -66,7 +66,7 @@ class Snapshots(chainer.FunctionHook):
         self.seen.append(len(queue.calls))
 
 
-def test_hooks_see_arrays_that_are_there() -> None:
+def test_hooks_see_computed_arrays() -> None:
     with queued_calls():
         h = functions.add(X, X)
         with Snapshots() as hook:
@@ -76,7 +76,7 @@ def test_hooks_see_arrays_that_are_there() -> None:
     assert waiting == 0
 
 
-def test_chainers_debug_mode_sees_what_is_not_finite() -> None:
+def test_chainers_debug_mode_detects_nan() -> None:
     image = X.copy()
     image[0, 0, 0, 0] = np.nan
     with queued_calls(), chainer.using_config("debug", True):

@@ -1,4 +1,4 @@
-"""Outputs of normalisations are not kept but computed again, which changes no bit of a gradient."""
+"""Recomputing the outputs of normalisations does not change a single bit of a gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeddl.functions import node
 from edgeddl.functions.backpropagation import backpropagate
 
 CHANNELS = 4
-# of the same name as the function in it
+# by name: the package exports a function with the name of this module
 batch_normalization = import_module("edgeddl.functions.batch_normalization")
 
 
@@ -25,7 +25,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 class Tower(chainer.Chain):
-    """Residual blocks one after the other; `outputs` are references to what they gave."""
+    """A sequence of residual blocks; `outputs` are weak references to their outputs."""
 
     def __init__(self, blocks: int = 3) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def by_ours(tower: Any, y: Any) -> dict[str, bytes]:
 
 @pytest.fixture
 def expected(monkeypatch) -> dict[str, bytes]:
-    """Gradients of a tower whose activations are all kept."""
+    """Gradients of a tower that keeps all its activations."""
     with monkeypatch.context() as patch:
         patch.setattr(batch_normalization, "MAX_CHAIN", 0)
         tower = Tower()
@@ -84,7 +84,7 @@ def everything_is_large(monkeypatch) -> None:
     monkeypatch.setattr(node, "LARGE", 0)
 
 
-def test_outputs_are_not_alive_after_forward() -> None:
+def test_outputs_are_freed_after_forward() -> None:
     tower = Tower(blocks=2)
     y = tower(X)
     assert tower.alive == [False, False, True]  # the last is y
@@ -99,7 +99,7 @@ def test_small_outputs_are_kept(monkeypatch) -> None:
     assert y is not None
 
 
-def test_in_deep_networks_some_outputs_are_kept() -> None:
+def test_deep_networks_keep_some_outputs() -> None:
     tower = Tower(blocks=11)
     y = tower(X)
     kept = [index for index, alive in enumerate(tower.alive) if alive]
@@ -108,28 +108,28 @@ def test_in_deep_networks_some_outputs_are_kept() -> None:
 
 @pytest.mark.parametrize("backward", [by_chainer, by_ours])
 @pytest.mark.parametrize("blocks", [0, 1, 3, 8])
-def test_gradients_are_the_same_bits(monkeypatch, backward: Callable, blocks: int) -> None:
+def test_gradients_are_bit_identical(monkeypatch, backward: Callable, blocks: int) -> None:
     tower = Tower(blocks)
     found = backward(tower, tower(X))
     monkeypatch.setattr(batch_normalization, "MAX_CHAIN", 0)
     assert found == by_chainer(tower, tower(X))
 
 
-def test_backward_leaves_nothing(expected: dict[str, bytes]) -> None:
+def test_backward_frees_recomputed_outputs(expected: dict[str, bytes]) -> None:
     tower = Tower()
     y = tower(X)
     assert by_chainer(tower, y) == expected
     assert tower.alive == [False, False, False, True]
 
 
-def test_backward_twice(expected: dict[str, bytes]) -> None:
+def test_backward_can_run_twice(expected: dict[str, bytes]) -> None:
     tower = Tower()
     y = tower(X)
     assert by_chainer(tower, y) == by_chainer(tower, y) == expected
 
 
-def test_two_losses_of_one_output() -> None:
-    """Stock functions read the shape of what they had, also when that has left memory."""
+def test_two_losses_can_share_an_output() -> None:
+    """Stock functions read the shape of their inputs even after the inputs are freed."""
     x, residual, gamma = chainer.Parameter(X), chainer.Parameter(X[::-1]), random(X.shape[1])
     h = functions.batch_normalization_add_relu(x, residual, gamma, gamma)
     losses = [F.sum(F.reshape(h, (len(X), -1))[:, part]) for part in (slice(2), slice(2, None))]
@@ -143,7 +143,7 @@ def test_two_losses_of_one_output() -> None:
     np.testing.assert_allclose(x.grad, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_an_output_is_computed_once_for_all_that_need_it(monkeypatch) -> None:
+def test_an_output_is_recomputed_once_for_all_functions_that_need_it(monkeypatch) -> None:
     tower = Tower(blocks=0)
     h = tower(X)
     W = tower.gamma.array[:, None, None, None] * random(CHANNELS, CHANNELS, 3, 3)
@@ -160,13 +160,13 @@ def test_an_output_is_computed_once_for_all_that_need_it(monkeypatch) -> None:
     assert len(calls) == 1
 
 
-def test_outputs_that_somebody_holds_are_not_computed_again(monkeypatch) -> None:
+def test_outputs_that_are_still_referenced_are_not_recomputed(monkeypatch) -> None:
     tower = Tower(blocks=0)
     h = tower(X)
     y = functions.convolution_2d(h, chainer.Parameter(random(CHANNELS, CHANNELS, 3, 3)), pad=1)
 
     def fail(*arguments: Any) -> None:
-        raise AssertionError("it is still there")
+        raise AssertionError("the output is still alive")
 
     monkeypatch.setattr(kernels, "batch_normalization_forward", fail)
     backpropagate(y, GY)
@@ -174,7 +174,7 @@ def test_outputs_that_somebody_holds_are_not_computed_again(monkeypatch) -> None
 
 
 def test_stock_functions_may_use_outputs(expected: dict[str, bytes]) -> None:
-    """They keep them; backward may then be called again, as always."""
+    """They keep the outputs, so backward can be called again."""
 
     class Mixed(Tower):
         def forward(self, x: Any) -> Any:
@@ -196,7 +196,7 @@ class Hook(chainer.FunctionHook):
     name = "Hook"
 
 
-def test_functions_called_under_a_hook_or_in_debug_mode(expected: dict[str, bytes]) -> None:
+def test_hooks_and_debug_mode_do_not_change_gradients(expected: dict[str, bytes]) -> None:
     tower = Tower()
     with Hook():
         y = tower(X)
@@ -208,15 +208,15 @@ def test_functions_called_under_a_hook_or_in_debug_mode(expected: dict[str, byte
         assert by_chainer(tower, tower(X)) == expected
 
 
-def test_forgotten_functions(expected: dict[str, bytes]) -> None:
+def test_recomputation_works_inside_chainers_forget(expected: dict[str, bytes]) -> None:
     tower = Tower()
     y = F.forget(tower, chainer.Variable(X))
     assert by_chainer(tower, y) == expected
 
 
 @pytest.mark.parametrize("cut", [lambda h: h.unchain(), lambda h: h.unchain_backward()])
-def test_a_graph_that_is_cut_behind_an_output(cut: Callable[[Any], None]) -> None:
-    """What the convolution after the cut needs is there, whatever has become of its source."""
+def test_the_graph_can_be_unchained_at_an_output(cut: Callable[[Any], None]) -> None:
+    """The convolution after the cut can read its input, whatever happens to the source."""
     gradients = []
     for large in (0, 1 << 40):
         with pytest.MonkeyPatch.context() as patch:
@@ -230,8 +230,8 @@ def test_a_graph_that_is_cut_behind_an_output(cut: Callable[[Any], None]) -> Non
     assert gradients[0] == gradients[1]
 
 
-def test_batches_may_be_accumulated(expected: dict[str, bytes]) -> None:
-    """A second graph while the first is still there, as with micro-batches."""
+def test_two_graphs_can_exist_at_once(expected: dict[str, bytes]) -> None:
+    """As in gradient accumulation over micro-batches."""
     tower = Tower()
     first, second = tower(X), tower(X)
     assert by_ours(tower, second) == by_ours(tower, first) == expected

@@ -1,7 +1,8 @@
-/* Kernels against plain loops, from several threads at once; for machines without Python (an
- * emulator) and for the thread sanitizer. Compiled together with the kernels' sources.
+/* Compares kernels with plain loops, from several threads at once. It is for machines without
+ * Python (an emulator) and for the thread sanitizer. Compile it with the kernels' sources.
  *
- * Exit code: 0 if all is right, else 1 and a line for each result that is not.
+ * The exit code is 0 if all results are correct. Otherwise it is 1, and each wrong result is
+ * printed on a line.
  */
 #include <math.h>
 #include <pthread.h>
@@ -24,7 +25,7 @@ static float *random_numbers(long count, unsigned seed)
     return numbers;
 }
 
-/* Relative to the root mean square: sums of float32 products have some 1e-6 of it. */
+/* The error is relative to the root mean square: for sums of float32 products it is about 1e-6. */
 static void compare(const char *what, const conv *s, const float *found, const double *exact,
                     long count)
 {
@@ -42,7 +43,7 @@ static void compare(const char *what, const conv *s, const float *found, const d
     }
 }
 
-/* All products of a convolution, summed into y, gW and gx. */
+/* Sums all products of a convolution into y, gW and gx. */
 static void convolve_slowly(const conv *s, const float *x, const float *W, const float *gy,
                             double *y, double *gW, double *gx)
 {
@@ -114,7 +115,7 @@ static void check_normalization(long rows, long channels)
     free(x), free(residual), free(gamma), free(beta), free(found), free(exact);
 }
 
-/* Through given statistics, a mean of 0 and a variance of 1: gx = gy * gamma where y is above 0. */
+/* With given statistics, mean 0 and variance 1: gx = gy * gamma where y is above 0. */
 static void check_normalization_gradients(long rows, long channels)
 {
     const long size = rows * channels;
@@ -224,7 +225,7 @@ static void *check_everything(void *nothing)
     s.n = 2, s.h = 13, s.w = 10, s.c = 17, s.k = 30, s.groups = 1;
     check_convolution(s); /* Winograd's algorithm, few channels */
     s.n = 1, s.h = 5, s.c = 130, s.k = 131;
-    check_convolution(s); /* and many */
+    check_convolution(s); /* many channels */
     s.n = 2, s.c = 17, s.k = 30, s.sy = s.sx = 2;
     check_convolution(s);
     s.kh = s.kw = 1, s.ph = s.pw = 0;
@@ -240,7 +241,7 @@ static void *check_everything(void *nothing)
     s.n = 2, s.h = 9, s.w = 20, s.c = 12, s.k = 18, s.groups = 3, s.dy = 2;
     check_convolution(s);
     s.dy = 1, s.c = s.k = s.groups = 19;
-    check_convolution(s); /* a group for each channel */
+    check_convolution(s); /* depthwise */
     check_normalization(1000, 35);
     check_normalization(3, 1);
     check_normalization_gradients(1000, 35);

@@ -1,4 +1,4 @@
-"""Layers for tests of convolution: those of the models, and odd ones."""
+"""Layers for tests of convolution: those of the models, and unusual ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAME = Window(3, 3, ph=1, pw=1)
 HALF = Window(3, 3, 2, 2, 1, 1)
 SKIP = Window(1, 1, 2, 2)
 
-# "forward" gives y, "weight gradient" gW, "input gradient" gx
+# "forward" computes y, "weight gradient" gW, "input gradient" gx
 PASSES = ("forward", "weight gradient", "input gradient")
 
 
@@ -34,7 +34,7 @@ class Layer:
     groups: int = 1
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """x, W and gy."""
+        """Random x, W and gy."""
         n, c, h, w = self.shape
         window = self.window
         return (
@@ -45,7 +45,7 @@ class Layer:
 
     @property
     def suits_winograd(self) -> bool:
-        """Whether native kernels may compute it by Winograd's algorithm."""
+        """Whether native kernels may use Winograd's algorithm for this layer."""
         w = self.window
         stride_1 = [Window(taps, taps, ph=w.ph, pw=w.pw) for taps in (3, 5)]
         fits = w in (*stride_1, Window(3, 3, 2, 2, 1, 1))
@@ -58,7 +58,7 @@ class Layer:
 
 
 def compute(layer: Layer, name: str, x: np.ndarray, W: np.ndarray, gy: np.ndarray) -> np.ndarray:
-    """One pass by the kernels."""
+    """Compute one pass with the kernels."""
     if name == "forward":
         return kernels.convolution_forward(x, W, None, layer.window, layer.groups)
     if name == "weight gradient":
@@ -84,7 +84,7 @@ EXACT: dict[str, Callable[..., np.ndarray]] = {
 def exact_and_limit(
     layer: Layer, name: str, x: np.ndarray, W: np.ndarray, gy: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The result in float64, and how far from it a sum of float32 products may be."""
+    """Return the result in float64, and the error limit of a sum of float32 products."""
     lengths = {
         "forward": W[0].size,
         "weight gradient": gy[:, 0].size,
@@ -97,7 +97,7 @@ def exact_and_limit(
 def assert_right(
     layer: Layer, name: str, found: np.ndarray, exact: np.ndarray, limit: np.ndarray, native: bool
 ) -> None:
-    """Within its error limit at every place; by Winograd's algorithm also on the whole."""
+    """Check the error of every element and, for Winograd's algorithm, the relative RMS error."""
     assert found.shape == exact.shape and found.dtype == np.float32
     if not found.size:
         return
@@ -115,11 +115,11 @@ def assert_right(
 
 @cache
 def exact_and_limit_of(layer: Layer, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Likewise for the layer's own arrays: once for all implementations."""
+    """The same for the layer's own arrays, computed once for all implementations."""
     return exact_and_limit(layer, name, *layer.arrays())
 
 
-# Batches are as small as still gives Winograd's algorithm, which wants some tiles, its share.
+# Winograd's algorithm needs some tiles: batches are as small as it allows.
 RESNET18 = [
     Layer((1, 3, 32, 32), 64, SAME),
     Layer((1, 64, 32, 32), 64, SAME),
@@ -162,7 +162,7 @@ ODD_LAYERS = [
     Layer((1, 1, 1, 1), 1, SAME),
     Layer((1, 3, 2, 2), 5, SAME),
     Layer((4, 6, 5, 5), 7, Window(1, 1)),
-    # channels and sizes that are no multiple of anything, for each algorithm
+    # channels and sizes that are not multiples of vectors or tiles, for each algorithm
     Layer((3, 5, 7, 7), 17, SAME),
     Layer((2, 17, 31, 33), 30, SAME),
     Layer((1, 30, 33, 31), 17, Window(3, 3)),
@@ -177,7 +177,7 @@ ODD_LAYERS = [
     Layer((2, 30, 9, 9), 17, Window(7, 7, ph=3, pw=3)),
     Layer((3, 40, 5, 5), 2, Window(3, 3)),
     Layer((2, 2, 5, 5), 40, SAME),
-    # tiles in more than one block, with weights too large to be transformed as a whole
+    # several blocks of tiles, with weights too large to be transformed at once
     Layer((3, 150, 27, 27), 131, SAME),
     Layer((2, 150, 15, 15), 131, Window(5, 5, ph=1, pw=3)),
     # windows, strides and padding that differ by axis
@@ -194,11 +194,11 @@ ODD_LAYERS = [
     # dilation
     Layer((2, 5, 31, 7), 17, Window(3, 3, ph=2, pw=2, dy=2, dx=2)),
     Layer((2, 17, 9, 9), 30, Window(3, 2, 2, 1, 3, 0, dy=3, dx=2)),
-    # groups, and a group for each channel
+    # groups, and depthwise
     Layer((2, 6, 7, 7), 10, SAME, 2),
     Layer((2, 34, 7, 9), 51, HALF, 17),
     Layer((2, 32, 8, 8), 64, Window(1, 1), 4),
-    # all groups together as wide as a register tile, each narrower than a vector
+    # groups narrower than a vector, all together as wide as a register tile
     Layer((2, 16, 5, 5), 64, SAME, 8),
     Layer((2, 8, 5, 5), 16, SAME, 4),
     Layer((2, 8, 5, 5), 8, SAME, 4),

@@ -1,4 +1,4 @@
-"""Convolution written out in float64, and the error limits that float32 kernels must keep."""
+"""Convolution in float64, and the error limits of float32 kernels."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ UNIT_ROUNDOFF = 2.0**-24
 
 
 def sum_limit(length: int, magnitudes: np.ndarray) -> np.ndarray:
-    """How far a float32 sum of products may be from the true one.
+    """Return the error limit of a float32 sum of products.
 
-    4 sqrt(length) u times the sum of magnitudes: rounding errors add up like a random walk, and
-    with the factor 4 one sum in a thousand at worst is outside by chance (Higham and Mary, A New
-    Approach to Probabilistic Rounding Error Analysis, 2019); sums in blocks are far inside. A
-    single lost or doubled product is outside as long as length < 10,000.
+    It is 4 sqrt(length) u times the sum of magnitudes: rounding errors accumulate like a random
+    walk. With the factor 4, at most one sum in a thousand exceeds the limit by chance (Higham and
+    Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Sums in blocks are far
+    below it. A single lost or doubled product exceeds it as long as length < 10,000.
     """
     return 4 * np.sqrt(length) * UNIT_ROUNDOFF * magnitudes + 1e-30
 
 
 def winograd_limit(limit: np.ndarray, tile: int | None) -> np.ndarray:
-    """How far a result of Winograd's algorithm may be from the true one.
+    """Return the error limit of a result of Winograd's algorithm.
 
-    It computes the outputs of a tile together, from sums and differences of them all: each has
-    rounding errors of the size of the largest, also where it is itself a sum of nothing but
-    padding. So the limit is that of the largest sum within a tile, twice, for the transforms; of a
-    gradient of weights (tile None), that of the largest among its taps.
+    The algorithm computes the outputs of a tile together, from sums and differences of all of
+    them. Each output has rounding errors of the size of the largest, even if it sums nothing but
+    padding. The limit is therefore that of the largest sum within a tile, doubled for the
+    transforms. For a weight gradient (tile None) it is that of the largest of its taps.
     """
     if tile is None:
         return 2 * np.broadcast_to(limit.max(axis=(2, 3), keepdims=True), limit.shape)
@@ -38,13 +38,13 @@ def winograd_limit(limit: np.ndarray, tile: int | None) -> np.ndarray:
     return 2 * sliding_window_view(padded, (span, span), axis=(2, 3)).max(axis=(4, 5))
 
 
-# Relative root mean square against float64, whatever the layer: PyTorch's own kernels have up to
+# Relative root mean square error against float64, for any layer. PyTorch's kernels have up to
 # 1.6e-6, sums of float32 products 2e-7 to 9e-7.
 WINOGRAD_RMS = 3e-6
 
 
 def _taps(padded: np.ndarray, window: Window) -> Iterator[tuple[int, int, np.ndarray]]:
-    """For each position (i, j) in the window, a view of the pixels there."""
+    """Yield a view of the pixels at each position (i, j) in the window."""
     span_h, span_w = window.span
     for i in range(window.kh):
         for j in range(window.kw):

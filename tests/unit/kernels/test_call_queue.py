@@ -19,7 +19,7 @@ from tests.unit.kernels.layers import random
 
 
 class Log:
-    """Notes what has run."""
+    """Records which calls have run."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -207,7 +207,7 @@ def test_arguments_stay_alive_until_they_are_read() -> None:
 
     with queued_calls():
         total = kernels.relu_forward(kernels.add(read_only(image(0)), image(1)))
-        for seed in range(50):  # would take the place of what was freed
+        for seed in range(50):  # would reuse freed memory
             image(seed)
     np.testing.assert_array_equal(total, np.maximum(image(0) + image(1), 0))
 

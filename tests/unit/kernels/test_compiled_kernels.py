@@ -1,6 +1,6 @@
-"""Kernels in a C program of their own: under sanitizers, and emulated for aarch64.
+"""Kernels in a C program: under sanitizers, and on emulated aarch64.
 
-The short forms of scripts/test-sanitizers and scripts/test-aarch64.
+scripts/test-sanitizers and scripts/test-aarch64 are the long versions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def assert_succeeds(*command: str | Path) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_sanitized(tmp_path: Path, sanitizer: str) -> None:
+def test_kernels_pass_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
     compiler, flags = shutil.which("cc"), ["-O0", "-g", *SANITIZERS[sanitizer]]
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -53,7 +53,7 @@ def test_sanitized(tmp_path: Path, sanitizer: str) -> None:
 
 
 @pytest.mark.parametrize("build", BUILDS["aarch64"])
-def test_emulated(tmp_path: Path, build: str) -> None:
+def test_kernels_pass_on_emulated_aarch64(tmp_path: Path, build: str) -> None:
     compiler = shutil.which("aarch64-linux-gnu-gcc")
     emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
     if compiler is None or emulator is None:

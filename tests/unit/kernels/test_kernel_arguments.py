@@ -1,4 +1,4 @@
-"""Wrong arguments give an error that names them, never a crash."""
+"""Wrong arguments raise an error that names them, and never crash."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def misaligned(array: np.ndarray) -> np.ndarray:
 
 
 def overlapping(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An array like this one, and an `out` for the gradient of W that begins at its last number."""
+    """An array like this one, and an `out` for the gradient of W that starts at its last number."""
     memory = np.zeros(array.size + W.size, np.float32)
     return memory[: array.size].reshape(array.shape), memory[array.size - 1 : -1].reshape(W.shape)
 
 
 def in_foreign_memory(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two arrays of the same memory, of which neither is a view of the other, nor of a third."""
+    """Two arrays of the same memory; neither is a view of the other or of a third array."""
     memory = bytearray(array.tobytes())
     one, other = (np.frombuffer(memory, np.float32).reshape(array.shape) for _ in range(2))
     return one, other

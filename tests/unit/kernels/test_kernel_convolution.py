@@ -1,4 +1,4 @@
-"""Convolution kernels against float64, on every layer of the models and on odd shapes."""
+"""Convolution kernels against float64, on every layer of the models and on unusual shapes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.kernels.layers import (
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-# a product of several hundred channels is seconds under an emulator
+# a product of several hundred channels takes seconds in an emulator
 EACH_LAYER = [
     pytest.param(layer, marks=[pytest.mark.large] if layer in MODEL_LAYERS else [], id=str(layer))
     for layer in dict.fromkeys(LAYERS)
@@ -38,7 +38,7 @@ EACH_LAYER = [
 
 
 @pytest.mark.parametrize("layer", EACH_LAYER)
-def test_against_float64(implementation: Implementation, layer: Layer) -> None:
+def test_results_match_float64(implementation: Implementation, layer: Layer) -> None:
     arrays = layer.arrays()
     for name in PASSES:
         exact, limit = exact_and_limit_of(layer, name)
@@ -49,8 +49,8 @@ def test_against_float64(implementation: Implementation, layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", [layer for layer in ODD_LAYERS if layer.shape[0]], ids=str)
-def test_gradients_are_those_of_the_forward_pass(layer: Layer) -> None:
-    """y is linear in x and in W: <y, gy> = <x, gx> = <W, gW>, finite differences of any size."""
+def test_gradients_match_the_forward_pass(layer: Layer) -> None:
+    """y is linear in x and W: <y, gy> = <x, gx> = <W, gW>, a finite difference of any size."""
     x, W, gy = layer.arrays()
     y, gW, gx = three_passes(layer, x, W, gy)
     terms = [np.multiply(*pair, dtype=np.float64) for pair in ((y, gy), (W, gW), (x, gx))]
@@ -80,7 +80,7 @@ def test_bias_is_added_to_every_pixel(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", BIASED, ids=str)
-def test_input_gradient_is_added_to_another(layer: Layer) -> None:
+def test_input_gradient_is_added_to_a_given_array(layer: Layer) -> None:
     x, W, gy = layer.arrays()
     plus = layout.channels_last(random(x.shape, 9))
     alone = kernels.convolution_input_gradient(gy, W, x.shape, layer.window, layer.groups)
@@ -89,8 +89,8 @@ def test_input_gradient_is_added_to_another(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", BIASED, ids=str)
-def test_a_folded_normalisation_normalises_and_rectifies_what_is_read(layer: Layer) -> None:
-    """But not the padding, which stays 0."""
+def test_the_input_is_normalised_and_rectified_as_it_is_read(layer: Layer) -> None:
+    """The padding stays 0."""
     x, W, gy = layer.arrays()
     scale, shift = random((2, layer.shape[1]), 6)
     normalization = FoldedNormalization(scale, shift)
@@ -104,7 +104,7 @@ def test_a_folded_normalisation_normalises_and_rectifies_what_is_read(layer: Lay
         ),
     }
     for name, result in found.items():
-        # twice: what is read has rounding errors of its own
+        # twice: the normalised input has rounding errors as well
         _, limit = exact_and_limit(layer, name, magnitudes, W, gy)
         exact, _ = exact_and_limit(layer, name, prepared, W, gy)
         assert (abs(result - exact) <= 2 * limit).all(), name
@@ -129,7 +129,7 @@ ALGORITHMS = [
 
 
 @pytest.mark.parametrize("layer", ALGORITHMS, ids=str)
-def test_strides_do_not_matter(layer: Layer) -> None:
+def test_results_do_not_depend_on_strides(layer: Layer) -> None:
     arrays = layer.arrays()
     expected = three_passes(layer, *arrays)
     for name, order in STRIDES.items():
@@ -137,7 +137,7 @@ def test_strides_do_not_matter(layer: Layer) -> None:
             np.testing.assert_array_equal(one, other, name)
 
 
-def test_read_only_arguments_are_read() -> None:
+def test_read_only_arguments_are_accepted() -> None:
     layer = ALGORITHMS[0]
     arrays = layer.arrays()
     expected = three_passes(layer, *arrays)
@@ -148,7 +148,7 @@ def test_read_only_arguments_are_read() -> None:
 
 
 @pytest.mark.parametrize("layer", ALGORITHMS, ids=str)
-def test_weight_gradient_is_written_to_out_and_nowhere_else(layer: Layer) -> None:
+def test_weight_gradient_is_written_only_to_out(layer: Layer) -> None:
     x, W, gy = layer.arrays()
     where = (layer.window, layer.groups)
     expected = kernels.convolution_weight_gradient(x, gy, *where)
@@ -162,9 +162,9 @@ def test_weight_gradient_is_written_to_out_and_nowhere_else(layer: Layer) -> Non
         np.testing.assert_array_equal(around, before, name)
 
 
-# of a gradient bucket, in kernel order: where native kernels write to it directly
+# Native kernels write directly to a segment of a gradient bucket, which is in kernel order.
 @pytest.mark.parametrize("layer", [*ALGORITHMS, Layer((2, 130, 9, 9), 133, SAME)], ids=str)
-def test_weight_gradient_stays_within_a_segment(layer: Layer) -> None:
+def test_weight_gradient_stays_within_its_segment(layer: Layer) -> None:
     x, W, gy = layer.arrays()
     margin = 67
     flat = np.full(W.size + 2 * margin, 7, np.float32)
@@ -177,7 +177,7 @@ def test_weight_gradient_stays_within_a_segment(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize("layer", ALGORITHMS, ids=str)
-def test_arguments_are_left_as_they_were(layer: Layer) -> None:
+def test_arguments_are_not_modified(layer: Layer) -> None:
     x, W, gy = (STRIDES["channels last"](array) for array in layer.arrays())
     W = layout.kernel_order(W)
     three_passes(layer, x, W, gy)
@@ -189,9 +189,9 @@ def test_arguments_are_left_as_they_were(layer: Layer) -> None:
 @pytest.mark.parametrize("name", PASSES)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_memory_for_windows_is_bounded(name: str, stride: int) -> None:
-    """All windows of these batches take 75 MB: a pass may have its result and 16 MiB more.
+    """All windows of these batches take 75 MB. A pass may use its result and 16 MiB more.
 
-    Spreading gradients takes the result twice, with padding and without.
+    Scattering gradients takes the result twice, with and without padding.
     """
     layer = Layer((32, 64 * stride**2, 32, 32), 16, Window(3, 3, stride, stride, 1, 1))
     x = layout.channels_last(np.zeros(layer.shape, np.float32))

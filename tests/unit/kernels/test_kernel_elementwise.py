@@ -1,4 +1,4 @@
-"""ReLU, addition, sums over all but the channels, and the affine transformation."""
+"""ReLU, addition, sums per channel, and the linear layer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def assert_product(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     assert (abs(found - a @ b) <= sum_limit(a.shape[1], abs(a) @ abs(b))).all()
 
 
-def test_gradient_of_linear_is_written_to_out_and_nowhere_else() -> None:
+def test_gradient_of_linear_is_written_only_to_out() -> None:
     x, gy = random((6, 5), 0), random((6, 4), 1)
     expected = kernels.linear_weight_gradient(x, gy)
     flat = np.full(60, 7, np.float32)

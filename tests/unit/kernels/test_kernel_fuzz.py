@@ -33,7 +33,7 @@ ORDERS: list[Callable[[np.ndarray], np.ndarray]] = [
 
 @st.composite
 def windows(draw: st.DrawFn, h: int, w: int, dilated: bool) -> Window:
-    """A window that fits h x w pixels at least once."""
+    """A window that fits into h x w pixels at least once."""
     (kh, dy, ph), (kw, dx, pw) = (draw(_along(size, dilated)) for size in (h, w))
     sy, sx = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     cover_all = not dilated and draw(st.booleans())
@@ -42,7 +42,7 @@ def windows(draw: st.DrawFn, h: int, w: int, dilated: bool) -> Window:
 
 @st.composite
 def _along(draw: st.DrawFn, size: int, dilated: bool) -> tuple[int, int, int]:
-    """Window, dilation and padding in one direction."""
+    """Window, dilation and padding along one axis."""
     k = draw(st.integers(1, 5))
     dilation = draw(st.integers(1, 3)) if dilated else 1
     least = max(0, -(-((k - 1) * dilation + 1 - size) // 2))
@@ -89,7 +89,7 @@ shapes = st.tuples(*(st.integers(*sizes) for sizes in ((0, 4), (1, 40), (1, 12),
 @fuzzed
 @given(st.data(), shapes, st.sampled_from(ORDERS))
 def test_pooling(native: Implementation, data: st.DataObject, shape: tuple, order) -> None:
-    """As the reference, which has its own tests; on whole numbers, so that sums are exact."""
+    """Equal to the reference, which has its own tests. Sums of whole numbers are exact."""
     window = data.draw(windows(*shape[2:], dilated=False))
     x = order(np.round(4 * random(shape, 0)))
     gy = order(np.round(8 * random((*shape[:2], *window.output_size(*shape[2:])), 1)))

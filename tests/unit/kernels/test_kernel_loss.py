@@ -33,10 +33,10 @@ SHAPES = [(1, 1), (1, 10), (7, 3), (64, 10), (33, 1000), (5, 17)]
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(("n", "classes"), SHAPES)
-def test_loss_and_gradient(n: int, classes: int, smoothing: float) -> None:
+def test_loss_and_gradient_match_float64(n: int, classes: int, smoothing: float) -> None:
     x, t = random(n, classes)
     loss, gradient = kernels.softmax_cross_entropy(x, t, smoothing)
-    # A float32 loss of a float32 exponential for each class: a few roundings.
+    # A float32 loss from one float32 exponential per class: a few roundings.
     assert float(loss) == pytest.approx(exact_loss(x, t, smoothing), rel=1e-5, abs=1e-6)
     softmax = np.exp(x.astype(np.float64))
     softmax /= softmax.sum(axis=1, keepdims=True)
@@ -46,7 +46,7 @@ def test_loss_and_gradient(n: int, classes: int, smoothing: float) -> None:
     assert gradient.dtype == np.float32
 
 
-def test_gradient_is_the_slope_of_the_loss() -> None:
+def test_gradient_matches_finite_differences() -> None:
     x, t = random(4, 5)
     _, gradient = kernels.softmax_cross_entropy(x, t, 0.2)
     for index in np.ndindex(*x.shape):
@@ -70,7 +70,7 @@ def test_ignored_rows_do_not_count(ignored: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 3])
-def test_where_no_row_counts_the_loss_is_zero(n: int) -> None:
+def test_the_loss_is_zero_if_all_rows_are_ignored(n: int) -> None:
     loss, gradient = kernels.softmax_cross_entropy(random(n, 4)[0], np.full(n, -1, np.int32))
     assert float(loss) == 0 and gradient.shape == (n, 4) and not gradient.any()
 
@@ -83,14 +83,14 @@ def test_large_logits_do_not_overflow() -> None:
     assert float(loss) == pytest.approx(2e4)
 
 
-def test_a_class_of_no_probability_leaves_the_others_alone() -> None:
+def test_a_logit_of_minus_infinity_does_not_affect_other_classes() -> None:
     x = np.array([[1, -np.inf, 2]], np.float32)
     loss, gradient = kernels.softmax_cross_entropy(x, np.array([2], np.int32))
     assert float(loss) == pytest.approx(np.log(1 + np.exp(-1)), rel=1e-5)
     assert gradient[0, 1] == 0 and np.isfinite(gradient).all()
 
 
-def test_nan_stays_nan() -> None:
+def test_nan_propagates() -> None:
     x, t = random(3, 4)
     x[1, 2] = np.nan
     loss, gradient = kernels.softmax_cross_entropy(x, t)
@@ -98,7 +98,7 @@ def test_nan_stays_nan() -> None:
     assert np.isfinite(gradient[[0, 2]]).all()
 
 
-def test_strides_do_not_matter() -> None:
+def test_results_do_not_depend_on_strides() -> None:
     x, t = random(6, 5)
     loss, gradient = kernels.softmax_cross_entropy(x, t)
     for other in (np.asfortranarray(x), np.repeat(x, 2, axis=1)[:, ::2]):

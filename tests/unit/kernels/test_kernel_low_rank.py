@@ -1,4 +1,4 @@
-"""PowerSGD's products of matrices with thin ones, against float64."""
+"""PowerSGD's products of matrices with thin matrices, against float64."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.usefixtures("implementation")
 Shape = tuple[int, int]
 SHAPES = [(1, 1), (2, 3), (5, 17), (7, 30), (9, 1), (64, 16), (131, 512), (33, 1000)]
 EMPTY = [(0, 5), (5, 0), (0, 0)]
-# Each alone, all of them one behind the other, and none.
+# Each shape alone, all of them in one bucket, and an empty bucket.
 BUCKETS = [*([shape] for shape in SHAPES + EMPTY), SHAPES + EMPTY, []]
 RANKS = [1, 2, 3, 4, 5, 8, 9, 32]
 
 
 def place(shapes: Sequence[Shape], rank: int) -> Matrices:
-    """Matrices with something else between them."""
+    """Matrices with gaps between them."""
     places, start = [], 2
     for rows, columns in shapes:
         places.append((start, rows, columns))
@@ -38,12 +38,12 @@ def place(shapes: Sequence[Shape], rank: int) -> Matrices:
 
 
 def numbers(count: int, seed: int) -> np.ndarray:
-    """Random ones in memory that begins anywhere."""
+    """Random numbers at an unaligned address."""
     return unaligned(random((count,), seed))
 
 
 def unaligned(array: np.ndarray) -> np.ndarray:
-    """The same at an address that is a multiple of 4, not of a vector's size."""
+    """A copy at an address that is a multiple of 4 bytes but not of the vector size."""
     memory = np.zeros(array.size + 1, np.float32)[1:]
     memory[...] = array
     return memory
@@ -52,7 +52,7 @@ def unaligned(array: np.ndarray) -> np.ndarray:
 def assert_product(
     found: np.ndarray, a: np.ndarray, b: np.ndarray, plus: np.ndarray | float = 0.0
 ) -> None:
-    """found = a b + plus, as near as a float32 sum is."""
+    """Check found = a b + plus, within the error limit of a float32 sum."""
     a, b = a.astype(float), b.astype(float)
     limit = sum_limit(a.shape[1] + 2, np.abs(a) @ np.abs(b) + np.abs(plus))
     assert (np.abs(found - (a @ b + plus)) <= limit).all()
@@ -60,7 +60,7 @@ def assert_product(
 
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("shapes", BUCKETS)
-def test_products(shapes: list[Shape], rank: int) -> None:
+def test_products_match_float64(shapes: list[Shape], rank: int) -> None:
     m = place(shapes, rank)
     errors, lefts, rights = numbers(m.errors, 0), numbers(m.lefts, 1), numbers(m.rights, 2)
     products, rests, sums = numbers(m.gradients, 3), errors.copy(), rights + 1
@@ -84,8 +84,10 @@ def test_products(shapes: list[Shape], rank: int) -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("shapes", BUCKETS)
-def test_update_by_products(shapes: list[Shape], rank: int, nesterov: bool) -> None:
-    """To the bit that of the products, once they are written; nothing else is touched."""
+def test_update_by_products_equals_update_by_gradients(
+    shapes: list[Shape], rank: int, nesterov: bool
+) -> None:
+    """Bit for bit the update by stored products. Elements between the matrices do not change."""
     m, start = place(shapes, rank), 5
     length = start + m.gradients + 4
     lefts, rights, gradients = numbers(m.lefts, 0), numbers(m.rights, 1), numbers(length, 2)
@@ -102,7 +104,7 @@ def test_update_by_products(shapes: list[Shape], rank: int, nesterov: bool) -> N
 
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("shapes", BUCKETS)
-def test_left(shapes: list[Shape], rank: int) -> None:
+def test_left_factors_match_float64(shapes: list[Shape], rank: int) -> None:
     m = place(shapes, rank)
     errors, gradients, factors = numbers(m.errors, 0), numbers(m.gradients, 1), numbers(m.rights, 2)
     lefts, previous = numbers(m.lefts, 3), numbers(m.rights, 4)
@@ -130,8 +132,8 @@ def assert_lefts(m: Matrices, errors: np.ndarray, factors: np.ndarray, lefts: np
         assert_product(left, error, factor.T)
 
 
-def test_long_sums() -> None:
-    """Down a matrix as tall as ResNet-18's tallest."""
+def test_long_sums_are_within_the_error_limit() -> None:
+    """Sums down the columns of a matrix as tall as ResNet-18's tallest."""
     m = place([(4608, 20)], 4)
     errors, lefts, rights = numbers(m.errors, 0), numbers(m.lefts, 1), numbers(m.rights, 2)
     kernels.low_rank_right(m, errors, lefts, rights)
@@ -148,7 +150,7 @@ def test_columns_become_orthonormal(shapes: list[Shape], rank: int) -> None:
     reference_orthonormalise(m, expected, DEPENDENT)
     np.testing.assert_allclose(lefts, expected, atol=1e-6)
     for left in m.split_lefts(lefts):
-        ones = np.arange(rank) < len(left)  # no more can be independent
+        ones = np.arange(rank) < len(left)  # no more columns can be independent
         np.testing.assert_allclose(left.T @ left, np.diag(ones.astype(float)), atol=1e-6)
 
 
@@ -159,27 +161,27 @@ def orthonormalised(columns: np.ndarray) -> np.ndarray:
     return flat.reshape(rows, rank)
 
 
-def test_a_column_that_depends_on_others_adds_nothing() -> None:
-    """Normalised, its rounding errors would be a direction like any other, counted twice."""
+def test_linearly_dependent_columns_become_zero() -> None:
+    """Normalising them would turn rounding errors into a direction that counts twice."""
     column = random((50, 1), 0)
     columns = orthonormalised(np.concatenate([column, 2 * column, 0 * column, -column / 3], axis=1))
     assert np.linalg.norm(columns[:, 0]) == pytest.approx(1)
     assert not columns[:, 1:].any()
 
 
-def test_columns_become_orthonormal_also_when_nearly_parallel() -> None:
+def test_nearly_parallel_columns_become_orthonormal() -> None:
     columns = orthonormalised(random((500, 1), 0) + 1e-4 * random((500, 5), 1))
     np.testing.assert_allclose(columns.T @ columns, np.eye(5), atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e30, 1e38])
-def test_any_length_becomes_one(scale: float) -> None:
+def test_very_short_and_very_long_columns_become_unit_vectors(scale: float) -> None:
     columns = orthonormalised(scale * random((50, 3), 0).clip(-3, 3))
     np.testing.assert_allclose(columns.T @ columns, np.eye(3), atol=1e-6)
 
 
 @pytest.mark.parametrize("rank", [1, 3, 4, 6])
-def test_bits_do_not_depend_on_the_address(rank: int) -> None:
+def test_results_do_not_depend_on_alignment(rank: int) -> None:
     m = place([(13, 43), (6, 10)], rank)
     results = []
     for put in (np.copy, unaligned):
@@ -196,7 +198,7 @@ def test_bits_do_not_depend_on_the_address(rank: int) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_stays_so(value: float) -> None:
+def test_infinity_and_nan_propagate(value: float) -> None:
     m = place([(6, 21)], 3)
     errors, gradients, factors = numbers(m.errors, 0), numbers(m.gradients, 1), numbers(m.rights, 2)
     lefts = numbers(m.lefts, 3)
@@ -217,7 +219,7 @@ def test_what_is_not_finite_stays_so(value: float) -> None:
 M = place([(6, 8)], 2)
 ERRORS, GRADIENTS = np.zeros(48, np.float32), np.zeros(53, np.float32)
 LEFTS, RIGHTS = np.zeros(12, np.float32), np.zeros(16, np.float32)
-SHARED = np.zeros(59, np.float32)  # one less than a matrix and its left have
+SHARED = np.zeros(59, np.float32)  # one number less than a matrix and its left factor
 PARAMETERS, VELOCITY = np.zeros(60, np.float32), np.zeros(60, np.float32)
 WRONG: list[tuple[str, Callable[[], None]]] = [
     (r"lefts must have the shape \(12\)", lambda: product(LEFTS[:11], RIGHTS, GRADIENTS)),
@@ -278,12 +280,12 @@ def take(gradients: np.ndarray, factors: np.ndarray, previous: np.ndarray | None
 
 
 @pytest.mark.parametrize(("message", "call"), WRONG)
-def test_wrong_arguments(message: str, call: Callable[[], None]) -> None:
+def test_wrong_arguments_are_named(message: str, call: Callable[[], None]) -> None:
     with pytest.raises(KernelError, match=message):
         call()
 
 
-def test_what_is_written_to_may_not_be_read_only() -> None:
+def test_read_only_outputs_are_rejected() -> None:
     gradients, lefts = GRADIENTS.copy(), LEFTS.copy()
     gradients.flags.writeable = lefts.flags.writeable = False
     with pytest.raises(KernelError, match="gradients is read-only"):

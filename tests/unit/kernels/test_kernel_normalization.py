@@ -43,7 +43,7 @@ def wide(vector: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def make(shape: tuple[int, ...], offset: float = 0.5) -> tuple[np.ndarray, ...]:
-    """x, gy, gamma, beta."""
+    """Random x, gy, gamma and beta."""
     rng = np.random.default_rng(3)
     x, gy = rng.standard_normal((2, *shape), np.float32)
     gamma, beta = rng.standard_normal((2, shape[1]), np.float32)
@@ -53,12 +53,12 @@ def make(shape: tuple[int, ...], offset: float = 0.5) -> tuple[np.ndarray, ...]:
 def forward(
     x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, **options: Any
 ) -> tuple[np.ndarray, BatchStatistics]:
-    """y by the batch's own statistics, and these."""
+    """y normalised with the batch's statistics, and the statistics."""
     return kernels.batch_normalization_forward(x, gamma, beta, None, EPS, **options)
 
 
 def normalized(*given: Any, **options: Any) -> np.ndarray:
-    """y by given statistics."""
+    """y normalised with given statistics."""
     y, _ = kernels.batch_normalization_forward(*given, **options)
     return y
 
@@ -93,8 +93,8 @@ def test_forward(shape: tuple[int, ...], offset: float) -> None:
     x, _, gamma, beta = make(shape, offset)
     y, (mean, var) = forward(x, gamma, beta)
     x64 = x.astype(np.float64)
-    # One rounding of a mean near `offset`; the variance is of deviations from such a mean, whose
-    # squares are summed: a random walk of so many steps, where it is not cut into blocks.
+    # The mean, near `offset`, has one rounding error. The variance sums squares of deviations from
+    # it: unless summed in blocks, rounding errors accumulate like a random walk over all rows.
     slack = 8 * UNIT_ROUNDOFF
     walk = np.sqrt(x.size // x.shape[1]) * UNIT_ROUNDOFF
     np.testing.assert_allclose(mean, x64.mean(axes(x)), atol=slack * (offset + 1))
@@ -115,9 +115,9 @@ def assert_gradients(
     var: np.ndarray,
     found: NormalizationGradients,
 ) -> None:
-    """gx, ggamma and gbeta, for the gradient g of what was normalised."""
+    """Check gx, ggamma and gbeta, for the gradient g of the normalised output."""
     m = x.size // x.shape[1]
-    limit = 16 * UNIT_ROUNDOFF * np.sqrt(m) * max(np.sqrt(m), 8)  # a random walk of m steps
+    limit = 16 * UNIT_ROUNDOFF * np.sqrt(m) * max(np.sqrt(m), 8)  # random walk of m steps
     exact = exact_gradients(x, g, gamma)
     for sums, expected in zip((found.gamma, found.beta), exact[1:], strict=True):
         np.testing.assert_allclose(sums, expected, rtol=0, atol=limit)
@@ -134,7 +134,7 @@ def assert_equal(found: NormalizationGradients, expected: NormalizationGradients
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_backward(shape: tuple[int, ...], relu: bool) -> None:
-    """Where the ReLU gave 0 is found again from x: exactly there where y was 0."""
+    """The zeros of the ReLU are recomputed from x: exactly where y was 0."""
     x, gy, gamma, beta = make(shape)
     y, statistics = forward(x, gamma, beta, relu=relu)
     known = (gamma, beta, statistics, EPS)
@@ -158,8 +158,8 @@ def test_backward_with_a_residual(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_backward_through_given_statistics(shape: tuple[int, ...]) -> None:
-    """They do not depend on x: its gradient is that of a scale and a shift."""
+def test_backward_with_given_statistics(shape: tuple[int, ...]) -> None:
+    """They do not depend on x, so its gradient is that of a scale and a shift."""
     x, gy, gamma, beta = make(shape)
     mean, var = beta - 1, abs(gamma) + 1
     known = (gamma, beta, BatchStatistics(mean, var), EPS)
@@ -176,7 +176,7 @@ def test_backward_through_given_statistics(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_backward_in_place_gives_the_same(
+def test_backward_in_place_gives_the_same_results(
     shape: tuple[int, ...], residual: bool, fixed: bool
 ) -> None:
     x, gy, gamma, beta = make(shape)
@@ -194,7 +194,7 @@ def test_backward_in_place_gives_the_same(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, ...]) -> None:
+def test_gradients_of_gamma_and_beta_are_written_to_given_arrays(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
     known = (gamma, beta, statistics_of(x), EPS)
     outs = {"out_gamma": np.empty_like(gamma), "out_beta": np.empty_like(beta)}
@@ -204,7 +204,7 @@ def test_gradients_of_gamma_and_beta_are_written_where_asked(shape: tuple[int, .
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_forward_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
+def test_forward_in_place_gives_the_same_results(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
     given = (x, gamma, beta, statistics_of(x), EPS, True)
     expected = normalized(*given, residual)
@@ -213,7 +213,7 @@ def test_forward_in_place_gives_the_same(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_native_kernels_write_over_what_they_may(implementation: Implementation) -> None:
+def test_native_kernels_work_in_place_if_allowed(implementation: Implementation) -> None:
     if not implementation.is_native:
         pytest.skip("the reference does nothing in place")
     x, gy, gamma, beta = make((64, 5))
@@ -229,8 +229,8 @@ def test_native_kernels_write_over_what_they_may(implementation: Implementation)
 @pytest.mark.skipif(find_spec("chainer") is None, reason="needs Chainer")
 @pytest.mark.filterwarnings("ignore:A batch with no more than one sample")
 @pytest.mark.parametrize("shape", [*SHAPES, (1, 6)])
-def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
-    """Moving averages, of the unbiased variance; they do not change what is computed."""
+def test_running_statistics_equal_chainers(shape: tuple[int, ...]) -> None:
+    """Moving averages, with the unbiased variance. Updating them does not change the results."""
     from edgeddl.chainer_compat import F
 
     x = make(shape)[0]
@@ -247,7 +247,7 @@ def test_running_statistics_are_chainers(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 2, 4), (7, 3)])
-def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) -> None:
+def test_gradients_match_finite_differences(shape: tuple[int, ...]) -> None:
     x, gy, gamma, beta = make(shape)
     known = (gamma, beta, statistics_of(x), EPS)
     found = kernels.batch_normalization_backward(x, gy, *known)
@@ -262,14 +262,14 @@ def test_gradients_are_the_slopes_of_the_forward_pass(shape: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_fused_equals_one_after_the_other(shape: tuple[int, ...]) -> None:
+def test_fused_kernels_equal_separate_ones(shape: tuple[int, ...]) -> None:
     x, residual, gamma, beta = make(shape)
     given = (x, gamma, beta, statistics_of(x), EPS)
     plain = normalized(*given)
     rectified = normalized(*given, True)
     np.testing.assert_array_equal(rectified, np.maximum(plain, 0))
     total = normalized(*given, residual=residual)
-    # a fused multiply-add has one rounding less
+    # a fused multiply-add rounds once less
     np.testing.assert_allclose(total, np.maximum(plain + residual, 0), rtol=1e-5, atol=1e-5)
     again = normalized(*given, True, residual)
     np.testing.assert_array_equal(again, total)
@@ -284,8 +284,8 @@ def test_forward_uses_given_statistics() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_moments_that_are_found_are_as_good_as_given(shape: tuple[int, ...]) -> None:
-    """By the same bits, forward and for a convolution; running statistics do not stay behind."""
+def test_computed_and_given_statistics_give_the_same_results(shape: tuple[int, ...]) -> None:
+    """Bit for bit, forward and for a convolution. Both update the running statistics."""
     x, residual, gamma, beta = make(shape)
     found, of_folded = (RunningStatistics(*make(shape)[2:], 0.75) for _ in range(2))
     y, statistics = forward(x, gamma, beta, residual=residual, running=found)
@@ -299,8 +299,8 @@ def test_moments_that_are_found_are_as_good_as_given(shape: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("order", [np.asarray, lambda a: np.repeat(a, 2)[::2]])
 @pytest.mark.parametrize("offset", [0.5, 1000.0])
-def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> None:
-    """A convolution that normalises what it reads then does as the normalisation itself."""
+def test_scale_and_shift_equal_the_reference(offset: float, order) -> None:
+    """A convolution that normalises its input then equals a separate normalisation."""
     x, _, gamma, beta = make((3, 17, 7, 5), offset)
     vectors = map(order, (gamma, beta, *statistics_of(x)))
     given = (x, next(vectors), next(vectors), BatchStatistics(*vectors), EPS)
@@ -314,7 +314,7 @@ def test_scale_and_shift_are_the_same_bits_everywhere(offset: float, order) -> N
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # no rows: 0 / 0
-def test_an_empty_batch_can_be_inferred_and_has_no_gradient() -> None:
+def test_an_empty_batch_is_accepted_and_has_zero_gradients() -> None:
     x, gy, gamma, beta = (array[:0] if array.ndim > 1 else array for array in make((2, 3, 4, 4)))
     known = (gamma, beta, BatchStatistics(beta, abs(gamma)), EPS)
     assert normalized(x, *known, True).shape == x.shape
@@ -323,7 +323,7 @@ def test_an_empty_batch_can_be_inferred_and_has_no_gradient() -> None:
     assert found.x.shape == x.shape
 
 
-def test_blocks_of_the_reference_do_not_show(monkeypatch) -> None:
+def test_the_reference_does_not_depend_on_its_block_size(monkeypatch) -> None:
     x, gy, gamma, beta = make((5, 7, 9, 11))
     whole = by_reference(all_passes, x, gy, gamma, beta)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 7 * 4 * 13)
@@ -339,7 +339,7 @@ ORDERS = [np.asfortranarray, lambda a: np.repeat(a, 2, axis=-1)[..., ::2], lambd
 
 @pytest.mark.parametrize("shape", [(3, 5, 4, 6), (6, 5)])
 @pytest.mark.parametrize("order", ORDERS)
-def test_strides_do_not_matter(order, shape: tuple[int, ...]) -> None:
+def test_results_do_not_depend_on_strides(order, shape: tuple[int, ...]) -> None:
     arrays = make(shape)
     for one, other in zip(all_passes(*arrays), all_passes(*map(order, arrays)), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -347,7 +347,7 @@ def test_strides_do_not_matter(order, shape: tuple[int, ...]) -> None:
 
 
 def all_passes(x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
-    """Everything that is computed, with a ReLU and with a residual."""
+    """All results, with a ReLU and with a residual."""
     y, statistics = forward(x, gamma, beta, relu=True)
     known = (gamma, beta, statistics, EPS)
     found = kernels.batch_normalization_backward(x, gy, *known, True)
@@ -361,8 +361,8 @@ def all_passes(x: np.ndarray, gy: np.ndarray, gamma: np.ndarray, beta: np.ndarra
     )
 
 
-def test_threads_do_not_show_in_a_single_bit(implementation: Implementation) -> None:
-    """Blocks follow from the shape alone, and are joined in order."""
+def test_results_do_not_depend_on_the_number_of_threads(implementation: Implementation) -> None:
+    """Blocks depend only on the shape, and are combined in order."""
     if not implementation.is_native:
         pytest.skip("the reference computes by NumPy's threads")
     arrays = make((4, 33, 33, 31))

@@ -1,4 +1,4 @@
-"""NaN and infinity come out exactly where they come out of NumPy."""
+"""Results are NaN or infinite exactly where NumPy's are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.kernels.implementations import Implementation, by_reference
 from tests.unit.kernels.layers import SAME, Layer, compute, random, three_passes
 
 EPS = 2e-5
-# What is put into an array, one after another.
+# Values that are put into an array, one after another.
 BAD = {
     "NaN": [np.nan],
     "infinity": [np.inf],
@@ -37,7 +37,7 @@ LAYERS = [
 
 
 def spoil(array: np.ndarray, values: list[float], middle: bool = False) -> np.ndarray:
-    """With these values at random places; in images, if asked, away from their edges."""
+    """Put these values at random places; with `middle`, away from the edges of images."""
     spoilt = array.copy()
     inner = spoilt[:, :, 2:-2, 2:-2] if middle else spoilt
     places = np.random.default_rng(0).permutation(inner.size)[: len(values)]
@@ -46,7 +46,7 @@ def spoil(array: np.ndarray, values: list[float], middle: bool = False) -> np.nd
 
 
 def kinds(array: np.ndarray) -> np.ndarray:
-    """0 where finite, 2 where NaN, else the sign of infinity."""
+    """0 where finite, 2 where NaN, otherwise the sign of infinity."""
     infinite = np.where(np.isinf(array), np.sign(array), 0)
     return np.where(np.isnan(array), 2, np.nan_to_num(infinite))
 
@@ -72,8 +72,8 @@ def test_convolution(native: Implementation, layer: Layer, bad: str) -> None:
 
 @by_bad
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_convolution_by_bad_weights(native: Implementation, layer: Layer, bad: str) -> None:
-    """Away from the edges: a weight times padding is NaN or 0, as the algorithm has it."""
+def test_convolution_with_bad_weights(native: Implementation, layer: Layer, bad: str) -> None:
+    """Away from the edges: a weight times padding is NaN or 0, depending on the algorithm."""
     x, W, gy = layer.arrays()
     W = spoil(W, BAD[bad])
     for name in ("forward", "input gradient"):
@@ -87,7 +87,7 @@ def test_convolution_by_bad_weights(native: Implementation, layer: Layer, bad: s
 def test_large_numbers_overflow_only_where_their_sum_does(
     native: Implementation, layer: Layer
 ) -> None:
-    """Winograd's algorithm multiplies them by up to 6 before it knows."""
+    """Winograd's algorithm multiplies inputs by up to 6 before it detects an overflow."""
     x, W, gy = layer.arrays()
     x[0, 1, 6, 6] = gy[0, 1, 3, 3] = 1e38
     W, x[0, 1, 5, 5], gy[0, 1, 2, 3] = W / 8, -1e38, -1e38
@@ -162,7 +162,7 @@ SIMPLE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("name", SIMPLE)
-def test_the_others(native: Implementation, name: str) -> None:
+def test_other_kernels(native: Implementation, name: str) -> None:
     for values in BAD.values():
         x, y = random(SHAPE, 0), random(SHAPE, 1)
         x[0, [3, 7, 11], 0, 0] = np.resize(values, 3)
@@ -170,7 +170,9 @@ def test_the_others(native: Implementation, name: str) -> None:
         assert_alike(SIMPLE[name](x, y), by_reference(SIMPLE[name], x, y))
 
 
-def test_a_bad_gradient_goes_to_the_largest_pixel_alone(implementation: Implementation) -> None:
+def test_max_pooling_adds_a_bad_gradient_only_to_the_largest_pixel(
+    implementation: Implementation,
+) -> None:
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     for bad in (np.nan, np.inf):
         gy = np.array([[bad, 1], [2, 3]], np.float32).reshape(1, 1, 2, 2)

@@ -1,4 +1,4 @@
-"""The update kernel: flat, in place, the same for every element."""
+"""The update kernel: in place on flat arrays, identical for every element."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_step_equals_float64(count: int, weight_decay: float, nesterov: bool) 
     np.testing.assert_array_equal(g, kept)
 
 
-def test_nothing_else_is_written() -> None:
+def test_only_segments_are_written() -> None:
     arrays = [np.full(60, 7, np.float32) for _ in range(3)]
     parts = segments((10, 27, 0.01), (27, 27, 0.01), (30, 47, 0.0))
     kernels.momentum_sgd(*(array[3:] for array in arrays), parts, 0.1, 0.9, True)
@@ -56,7 +56,7 @@ def test_nothing_else_is_written() -> None:
     assert (arrays[1] == 7).all()
 
 
-def test_each_segment_has_its_decay() -> None:
+def test_each_segment_has_its_own_decay() -> None:
     arrays, expected = random(100), random(100)
     kernels.momentum_sgd(*arrays, segments((0, 37, 0.01), (37, 100, 0.0)), 0.1, 0.9, True)
     for start, end, decay in ((0, 37, 0.01), (37, 100, 0.0)):
@@ -68,7 +68,7 @@ def test_each_segment_has_its_decay() -> None:
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("cut", [1, 7, 64, 999])
-def test_where_a_segment_is_cut_does_not_show_in_a_single_bit(cut: int, nesterov: bool) -> None:
+def test_splitting_a_segment_does_not_change_results(cut: int, nesterov: bool) -> None:
     whole, parts = random(1000), random(1000)
     kernels.momentum_sgd(*whole, segments((0, 1000, 0.01)), 0.1, 0.9, nesterov)
     pieces = segments((0, cut, 0.01), (cut, 1000, 0.01))
@@ -78,7 +78,7 @@ def test_where_a_segment_is_cut_does_not_show_in_a_single_bit(cut: int, nesterov
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 999])
-def test_blocks_do_not_show_in_a_single_bit(monkeypatch, block: int) -> None:
+def test_the_reference_does_not_depend_on_its_block_size(monkeypatch, block: int) -> None:
     whole, parts = random(1000), random(1000)
     everything = segments((0, 1000, 0.01))
     optimizer.momentum_sgd(*whole, everything, 0.1, 0.9, True)

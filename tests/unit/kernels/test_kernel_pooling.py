@@ -1,4 +1,4 @@
-"""Max pooling, average pooling and the mean over the pixels, against slow loops."""
+"""Max pooling, average pooling and global averages, against slow loops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def max_pooling(x: np.ndarray, window: Window) -> np.ndarray:
 
 
 def max_pooling_gradient(x: np.ndarray, gy: np.ndarray, window: Window) -> np.ndarray:
-    """gy goes to the first pixel that is the maximum of its window."""
+    """Each gy is added to the first pixel that equals the maximum of its window."""
     n, c = x.shape[:2]
     gx = np.zeros(x.shape, np.float32)
     for i, j, rows, columns in slices(x.shape, window):
@@ -95,7 +95,7 @@ def test_average_pooling(shape: tuple, window: Window) -> None:
 def test_global_average(shape: tuple) -> None:
     x, pixels = random(shape, 0), shape[2] * shape[3]
     y = kernels.global_average_forward(x)
-    # a random walk of so many steps: 4 sqrt(pixels) u
+    # rounding errors accumulate like a random walk: 4 sqrt(pixels) u
     np.testing.assert_allclose(y, x.astype(np.float64).mean((2, 3)), rtol=1e-5, atol=1e-6)
     gx = kernels.global_average_backward(y, x.shape)
     share = np.broadcast_to((y / np.float32(pixels))[:, :, None, None], x.shape)
@@ -104,7 +104,7 @@ def test_global_average(shape: tuple) -> None:
 
 
 @pytest.mark.parametrize("order", [np.asfortranarray, lambda a: np.repeat(a, 2, axis=3)[..., ::2]])
-def test_strides_do_not_matter(order) -> None:
+def test_results_do_not_depend_on_strides(order) -> None:
     window = Window(3, 2, 2, 1, 1, 0)
     x = random((3, 5, 7, 6), 0)
     y = kernels.max_pooling_forward(x, window)

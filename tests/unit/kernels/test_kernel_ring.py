@@ -23,7 +23,7 @@ LENGTHS = (1, 2, 5, 17, 64, 1001)
 
 
 @pytest.mark.parametrize(("size", "length"), list(itertools.product(SIZES, LENGTHS)))
-def test_what_a_rank_sends_is_what_its_neighbour_receives(size: int, length: int) -> None:
+def test_a_rank_receives_what_its_left_neighbour_sends(size: int, length: int) -> None:
     plans = [plan_ring(length, size, rank) for rank in range(size)]
     for rank, (sends, _) in enumerate(plans):
         _, receives = plans[(rank + 1) % size]
@@ -31,7 +31,7 @@ def test_what_a_rank_sends_is_what_its_neighbour_receives(size: int, length: int
 
 
 @pytest.mark.parametrize(("size", "length"), list(itertools.product(SIZES, LENGTHS)))
-def test_each_link_carries_the_least_possible(size: int, length: int) -> None:
+def test_each_link_carries_the_least_possible_data(size: int, length: int) -> None:
     chunk = -(-length // size)
     for rank in range(size):
         sends, _ = plan_ring(length, size, rank)
@@ -55,7 +55,7 @@ def test_one_rank_sends_nothing() -> None:
 
 
 def sum_in_ring(arrays: Sequence[np.ndarray]) -> None:
-    """Each array is a rank's, in a thread of its own."""
+    """Sum arrays in a ring: one array and one thread per rank."""
     size = len(arrays)
     pairs = [socket.socketpair() for _ in range(size)]  # from a rank to the next
 
@@ -76,7 +76,7 @@ def sum_in_ring(arrays: Sequence[np.ndarray]) -> None:
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("size", "length"), [(2, 1), (3, 2), (4, 100_003), (5, 70_000)])
-def test_numbers(size: int, length: int, dtype: type) -> None:
+def test_sums_equal_the_reference(size: int, length: int, dtype: type) -> None:
     values = np.random.default_rng(0).normal(size=(size, length)).astype(dtype)
     sums, expected = list(values.copy()), list(values.copy())
     sum_in_ring(sums)
@@ -100,21 +100,21 @@ def sum_halves(values: np.ndarray) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("size", "length"), [(2, 1), (2, 400_000), (3, 1024), (4, 100_003), (5, 1500)]
 )
-def test_halves(size: int, length: int) -> None:
+def test_sums_in_half_precision_equal_the_reference(size: int, length: int) -> None:
     values = np.random.default_rng(0).normal(size=(size, length)).astype(np.float32)
     values *= np.float32(10) ** np.linspace(-12, 6, length, dtype=np.float32)
     sums, expected = sum_halves(values), by_reference(sum_halves, values)
     for one, other in zip(sums, expected, strict=True):
         assert one.tobytes() == other.tobytes() == expected[0].tobytes()
-    # Each rank rounds what it has, and each but the first the sum that it sends on.
+    # Each rank rounds its own numbers, and each but the first rounds the sum that it sends on.
     magnitudes = np.abs(values).astype(np.float64).sum(axis=0)
     limit = (2 * size - 1) * (magnitudes * 2.0**-11 + magnitudes.max() * 2.0**-39)
     assert (np.abs(sums[0] - values.astype(np.float64).sum(axis=0)) <= limit).all()
 
 
 @pytest.mark.usefixtures("implementation")
-def test_roundings_of_halves_do_not_add_up() -> None:
-    """Sums of eleven bits each are often half way between two of eleven bits."""
+def test_rounding_in_half_precision_is_unbiased() -> None:
+    """The sum of two 11-bit numbers is often halfway between two 11-bit numbers."""
     values = np.random.default_rng(0).normal(size=(8, 100_000)).astype(np.float32)
     exact = values.astype(np.float64).sum(axis=0)
     outwards = (sum_halves(values)[0] - exact) * np.sign(exact)
@@ -122,7 +122,7 @@ def test_roundings_of_halves_do_not_add_up() -> None:
 
 
 @pytest.mark.usefixtures("implementation")
-def test_a_block_that_is_not_finite_is_so_for_all() -> None:
+def test_a_block_that_is_not_finite_is_nan_on_all_ranks() -> None:
     values = np.ones((3, 3000), np.float32)
     values[1, 1500] = np.inf
     for one in sum_halves(values):
@@ -140,7 +140,7 @@ def test_invalid_positions(rank: int, size: int, low_water: int) -> None:
         Position(rank, size, left, right, low_water, 1000)
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arrays_are_rejected() -> None:
     left, right = socket.socketpair()
     position = Position(0, 2, left, right, 1, 1000)
     read_only = np.zeros(4, np.float32)

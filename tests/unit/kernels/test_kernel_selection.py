@@ -82,7 +82,7 @@ def run(code: str, asked: str | None) -> subprocess.CompletedProcess[str]:
         ("chainer", "chainer, else native avx2", True),
     ],
 )
-def test_each_choice(asked: str | None, chosen: str, by_native: bool) -> None:
+def test_each_value_selects_its_kernels(asked: str | None, chosen: str, by_native: bool) -> None:
     done = run(PRESENT + REPORT, asked)
     assert done.returncode == 0 and done.stderr == ""
     report = json.loads(done.stdout)
@@ -92,7 +92,7 @@ def test_each_choice(asked: str | None, chosen: str, by_native: bool) -> None:
 
 
 @pytest.mark.parametrize("asked", ["auto", "chainer"])
-def test_without_a_library_numpy_computes_and_one_warning_says_why(asked: str) -> None:
+def test_without_a_library_it_falls_back_to_numpy_with_one_warning(asked: str) -> None:
     done = run(ABSENT + REPORT + REPORT, asked)
     assert done.returncode == 0
     assert done.stderr.count("falling back to NumPy") == 1
@@ -102,7 +102,7 @@ def test_without_a_library_numpy_computes_and_one_warning_says_why(asked: str) -
     assert "no library was built" in report["why"]
 
 
-def test_without_ctypes_numpy_computes() -> None:
+def test_without_ctypes_it_falls_back_to_numpy() -> None:
     done = run(WITHOUT_CTYPES + REPORT, "auto")
     assert done.returncode == 0 and "ctypes" in done.stderr
     assert json.loads(done.stdout)["chosen"] == "reference"
@@ -118,13 +118,13 @@ def test_a_requested_reference_needs_no_warning() -> None:
     assert run(ABSENT + REPORT, "reference").stderr == ""
 
 
-def test_a_wrong_choice_is_explained() -> None:
+def test_the_error_of_an_unknown_value_lists_the_known_ones() -> None:
     done = run(REPORT, "fastest")
     assert done.returncode != 0
     assert "must be one of auto, native, reference, chainer, not 'fastest'" in done.stderr
 
 
-def test_the_programs_explain_a_wrong_choice_without_a_traceback() -> None:
+def test_the_command_reports_an_unknown_value_without_a_traceback() -> None:
     code = "import sys; from edgeddl.__main__ import main; sys.exit(main(['info']))"
     done = run(code, "fastest")
     assert done.returncode == 2
@@ -137,7 +137,7 @@ def test_chainers_functions_are_used_without_a_warning() -> None:
     assert "falls back to Chainer" in run(FUNCTIONS, "reference").stderr
 
 
-def test_info_says_what_was_chosen_and_why() -> None:
+def test_info_shows_the_selected_kernels_and_the_reason() -> None:
     code = "from edgeddl.__main__ import main; main(['info', '--json'])"
     facts = json.loads(run(PRESENT + code, "auto").stdout)
     assert facts["kernels"] == "native avx2" and facts["kernels why"] == "it has AVX2"

@@ -28,7 +28,7 @@ from tests.unit.kernels.layers import (
 )
 
 EPS = 2e-5
-# large enough for a part for each of three threads
+# large enough for one part per thread with three threads
 LAYERS = [
     Layer((5, 24, 20, 20), 33, SAME),
     Layer((3, 130, 12, 12), 140, SAME),
@@ -91,14 +91,14 @@ def bits(arrays: list[np.ndarray]) -> list[bytes]:
 
 
 @by_work
-def test_the_same_from_run_to_run(implementation: Implementation, work: str) -> None:
+def test_results_are_the_same_from_run_to_run(implementation: Implementation, work: str) -> None:
     expected = bits(WORK[work]())
     for _ in range(5):
         assert bits(WORK[work]()) == expected
 
 
 @pytest.mark.usefixtures("native")
-def test_a_new_thread_may_begin_with_pixels_that_no_window_sees() -> None:
+def test_a_new_thread_can_start_with_pixels_that_no_window_sees() -> None:
     """They need no workspace, and a new thread has none."""
     gy, W = random((1, 4, 3, 3), 0), random((4, 4, 1, 1), 1)
     compute = partial(kernels.convolution_input_gradient, gy, W, (1, 4, 4, 4))
@@ -108,8 +108,10 @@ def test_a_new_thread_may_begin_with_pixels_that_no_window_sees() -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_the_number_of_threads_hardly_matters(native: Implementation, layer: Layer) -> None:
-    """Sums over all images are cut into parts by threads: one more rounding for each."""
+def test_convolution_hardly_depends_on_the_number_of_threads(
+    native: Implementation, layer: Layer
+) -> None:
+    """Sums over all images have one part per thread, and each part adds a rounding error."""
     found = []
     for threads in (1, 2, 8, native.threads):
         native.set_threads(threads)
@@ -119,7 +121,7 @@ def test_the_number_of_threads_hardly_matters(native: Implementation, layer: Lay
         assert all((abs(array - results[0]) <= largest).all() for array in results), name
 
 
-def test_the_number_of_threads_does_not_matter_elsewhere(native: Implementation) -> None:
+def test_other_kernels_do_not_depend_on_the_number_of_threads(native: Implementation) -> None:
     found = []
     for threads in (1, 2, 8, native.threads):
         native.set_threads(threads)
@@ -128,8 +130,10 @@ def test_the_number_of_threads_does_not_matter_elsewhere(native: Implementation)
 
 
 @by_work
-def test_the_same_while_others_compute(native: Implementation, work: str) -> None:
-    """Of Python threads that compute at once, one has the workers; each has its workspace."""
+def test_results_are_the_same_while_other_threads_compute(
+    native: Implementation, work: str
+) -> None:
+    """One Python thread at a time uses the workers. Each thread has its own workspace."""
     expected = bits(WORK[work]())
     ended = threading.Event()
 
@@ -153,8 +157,10 @@ def test_the_same_while_others_compute(native: Implementation, work: str) -> Non
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_threads_may_change_while_others_compute(native: Implementation, layer: Layer) -> None:
-    """Gradients of weights depend on how many there are, a little: the others' bits do not."""
+def test_the_number_of_threads_may_change_while_others_compute(
+    native: Implementation, layer: Layer
+) -> None:
+    """Weight gradients depend slightly on the number of threads; other results do not."""
     expected = three_passes(layer, *layer.arrays())
     limit = exact_and_limit_of(layer, "weight gradient")[1].max()
 
@@ -174,9 +180,9 @@ def test_threads_may_change_while_others_compute(native: Implementation, layer: 
     native.set_threads(native.threads)
 
 
-# Python warns of forks where there are threads: ours are the case in point
+# Python warns about forking a process with threads, which is what this test does.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_computes_the_same(native: Implementation) -> None:
+def test_a_forked_child_computes_the_same_results(native: Implementation) -> None:
     work = WORK[str(LAYERS[0])]
     expected = bits(work())
     child = os.fork()
@@ -190,7 +196,7 @@ def test_a_forked_child_computes_the_same(native: Implementation) -> None:
 
 
 def exit_code(child: int) -> int | None:
-    """Of a child process; None, and its end, if it does not end by itself."""
+    """Exit code of a child process. Kill it and return None if it does not exit in time."""
     for _ in range(600):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

@@ -1,4 +1,4 @@
-"""The convolutions of the models, as they run, are among the layers that kernels are tested on."""
+"""The kernel tests cover every convolution that the models run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(find_spec("chainer") is None, reason="needs Chai
 MODELS = [("resnet18", "cifar"), ("resnet18", "imagenet"), ("resnet9", "cifar")]
 
 
-def test_every_model_is_looked_at() -> None:
+def test_every_model_is_checked() -> None:
     from edgeddl.models import MODELS as NAMES
 
     assert {name for name, _ in MODELS} == set(NAMES)
 
 
 @pytest.mark.parametrize(("model", "stem"), MODELS)
-def test_every_layer_is_tested(monkeypatch, model: str, stem: str) -> None:
+def test_every_layer_of_a_model_is_tested(monkeypatch, model: str, stem: str) -> None:
     from edgeddl.models import build_model
 
     seen = set()

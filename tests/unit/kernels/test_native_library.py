@@ -1,4 +1,4 @@
-"""Which library of native kernels is loaded, and what happens where there is none."""
+"""Which library of native kernels is loaded, and what happens without one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CORTEX_A72 = {"CPU part 0xd08", "asimd"}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[..., Path]:
-    """A folder with libraries of these builds: all of them this machine's generic one."""
+    """A folder with libraries of these builds: all are copies of the generic build."""
 
     def fill(*builds: str) -> Path:
         for build in builds:
@@ -59,20 +59,20 @@ def library_file(folder: Path, build: str) -> Path:
         ("aarch64", {"CPU part 0xd0b", "asimd"}, "generic"),
     ],
 )
-def test_the_best_build_that_the_processor_runs(
+def test_the_best_build_that_the_processor_supports_is_loaded(
     folder: Callable[..., Path], architecture: str, features: set[str], build: str
 ) -> None:
     builds = folder(*BUILDS[architecture])
     assert library.find(builds, architecture, features, None).build == build
 
 
-def test_the_next_best_where_one_was_not_built(folder: Callable[..., Path]) -> None:
+def test_a_missing_build_falls_back_to_the_next_best(folder: Callable[..., Path]) -> None:
     found = library.find(folder("avx2", "generic"), "x86_64", AVX512, None)
     assert found.build == "avx2"
     assert "libedgeddl_avx512.so was not built" in found.why
 
 
-def test_none_was_built(tmp_path: Path) -> None:
+def test_it_is_an_error_if_no_library_was_built(tmp_path: Path) -> None:
     with pytest.raises(NativeKernelsUnavailable, match=r"generic\.so was not built") as raised:
         library.find(tmp_path, "x86_64", AVX512, None)
     assert "install a C compiler" in str(raised.value)
@@ -115,7 +115,7 @@ def test_a_forced_build_is_not_replaced_by_another(folder: Callable[..., Path]) 
         library.find(folder("avx2", "generic"), "x86_64", AVX512, "avx512")
 
 
-def test_an_unknown_architecture(tmp_path: Path) -> None:
+def test_an_unknown_architecture_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NativeKernelsUnavailable, match="no native kernels for riscv64"):
         library.find(tmp_path, "riscv64", set(), None)
 
@@ -131,13 +131,15 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
         ("", set()),
     ],
 )
-def test_features_of_the_processor(tmp_path: Path, cpuinfo: str, features: set[str]) -> None:
+def test_processor_features_are_read_from_cpuinfo(
+    tmp_path: Path, cpuinfo: str, features: set[str]
+) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
     assert library.processor_features(tmp_path) == features
 
 
-def test_no_cpuinfo(tmp_path: Path) -> None:
+def test_without_cpuinfo_there_are_no_processor_features(tmp_path: Path) -> None:
     assert library.processor_features(tmp_path) == set()
 
 
@@ -149,7 +151,7 @@ def bound(name: str, arguments: str) -> NativeFunction:
     return function
 
 
-def test_a_library_older_than_the_code() -> None:
+def test_a_library_older_than_the_code_is_an_error() -> None:
     with pytest.raises(NativeKernelsUnavailable, match=r"older than this code: .*edgeddl_later"):
         bound("later", "p")
 
@@ -194,8 +196,8 @@ for window in (Window(3, 3, ph=1, pw=1), Window(7, 7, ph=3, pw=3)):
 """
 
 
-def test_kernels_report_a_lack_of_memory_for_their_parts() -> None:
-    """From no room at all to enough: an error, or the right result."""
+def test_running_out_of_memory_in_a_part_is_an_error() -> None:
+    """From no free memory to enough: either an error or the correct result."""
     done = subprocess.run(
         [sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, timeout=60
     )
@@ -204,20 +206,20 @@ def test_kernels_report_a_lack_of_memory_for_their_parts() -> None:
     assert done.stdout.split() == ["True", "True"], done.stderr
 
 
-def test_read_only_arrays_are_read() -> None:
+def test_read_only_arrays_are_accepted() -> None:
     x = np.array([[-1, 2]], np.float32)
     x.flags.writeable = False
     with using(Implementation("native", loaded)):
         np.testing.assert_array_equal(relu_forward(x), [[0, 2]])
 
 
-def test_arrays_with_gaps_never_reach_the_library() -> None:
+def test_strided_arrays_are_not_passed_to_the_library() -> None:
     relu_forward = bound("relu_forward", "ppl")
     with pytest.raises(ctypes.ArgumentError):
         relu_forward(np.zeros(4, np.float32)[::2], np.zeros(2, np.float32), 2)
 
 
-def test_threads_can_be_set() -> None:
+def test_the_number_of_threads_can_be_set() -> None:
     before = loaded.threads()
     try:
         for threads in (3, 1, 2):
@@ -231,7 +233,9 @@ def test_threads_can_be_set() -> None:
 @pytest.mark.parametrize(
     ("variable", "threads"), [("3", 3), ("2,1", 2), ("", None), ("many", None), (None, None)]
 )
-def test_as_many_threads_as_blas(variable: str | None, threads: int | None) -> None:
+def test_omp_num_threads_sets_the_number_of_threads(
+    variable: str | None, threads: int | None
+) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     if variable is not None:
         environment["OMP_NUM_THREADS"] = variable
@@ -239,7 +243,7 @@ def test_as_many_threads_as_blas(variable: str | None, threads: int | None) -> N
     assert int(run_python(code, environment)) == (threads or machine.default_threads())
 
 
-def test_it_says_what_it_is() -> None:
+def test_describe_names_build_reason_and_compiler() -> None:
     description = loaded.describe()
     assert description["build"] in BUILDS[platform.machine()]
     assert description["why"] and description["compiler"]
@@ -250,7 +254,7 @@ def test_the_peak_is_measured() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems keep no memory")
-def test_memory_of_large_arrays_is_used_again() -> None:
+def test_memory_of_large_arrays_is_reused() -> None:
     """Allocating 3 arrays of 8 MB again causes no page faults."""
     code = """
 import resource, numpy as np

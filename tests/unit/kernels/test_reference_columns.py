@@ -1,4 +1,4 @@
-"""How the reference cuts a batch so that its windows take little memory."""
+"""How the reference splits a batch to limit the memory of its windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.kernels.layers import PASSES, Layer, exact_and_limit_of, three_p
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_result_hardly_depends_on_the_column_buffer(monkeypatch, stride: int) -> None:
+def test_results_hardly_depend_on_the_size_of_the_column_buffer(monkeypatch, stride: int) -> None:
     layer = Layer((7, 5, 8, 8), 6, Window(3, 3, stride, stride, 1, 1))
     x, W, gy = layer.arrays()
     whole = by_reference(three_passes, layer, x, W, gy)
@@ -27,7 +27,7 @@ def test_result_hardly_depends_on_the_column_buffer(monkeypatch, stride: int) ->
 
 @pytest.mark.parametrize("count", [0, 1, 2, 31, 32])
 @pytest.mark.parametrize("bytes_each", [1, columns.COLUMN_BYTES // 3, 5 * columns.COLUMN_BYTES])
-def test_split_images(count: int, bytes_each: int) -> None:
+def test_images_are_split_evenly_within_the_memory_limit(count: int, bytes_each: int) -> None:
     parts = columns.split_images(count, bytes_each)
     sizes = [part.stop - part.start for part in parts]
     assert [i for part in parts for i in range(part.start, part.stop)] == list(range(count))
