@@ -48,7 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(config: TrainConfig, given: Collection[str], threads: int, heartbeat: Heartbeat) -> int:
     # BLAS reads its number of threads when NumPy is imported, so nothing above may import it.
     from edgeddl.comm.connect import connect, disconnect
+    from edgeddl.comm.make_exchange import check_exchange_options
 
+    try:
+        check_exchange_options(config)
+    except EdgeddlError as error:
+        return _report(error)
     try:
         communicator = connect()
     except EdgeddlError as error:

@@ -21,8 +21,8 @@ import numpy as np
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import BucketPlan, plan_buckets
 from edgeddl.comm.communicator import Communicator, optimal_bytes
-from edgeddl.comm.compression import COMPRESSIONS
-from edgeddl.comm.powersgd import PowerSGD
+from edgeddl.comm.make_exchange import bucket_bytes
+from edgeddl.comm.policies import find_policy
 from edgeddl.config import TrainConfig
 from edgeddl.models import build_model
 from edgeddl.table import render_table
@@ -46,22 +46,21 @@ class NowhereCommunicator:
 
 def plan_resnet18() -> BucketPlan:
     specs = observe_parameters(build_model("resnet18", classes=10), (3, 32, 32), 10)
-    return plan_buckets(specs, TrainConfig().bucket_bytes)
+    return plan_buckets(specs, bucket_bytes(TrainConfig()))
 
 
 def measure(plan: BucketPlan, compression: str, size: int) -> dict[str, Any]:
     """Measure a compression; seconds are the minimum over a few steps."""
     arena, communicator = Arena(plan), cast(Communicator, NowhereCommunicator(size))
-    bucket_sum = COMPRESSIONS[compression](plan, TrainConfig().compression_rank)
-    if isinstance(bucket_sum, PowerSGD):
-        bucket_sum.leave_products()
+    policy = find_policy(compression)(plan, TrainConfig().compression_rank)
+    policy.leave_factored()
     gradients = np.random.default_rng(0).normal(scale=1e-3, size=plan.length).astype(np.float32)
     seconds = []
     for _ in range(REPETITIONS):
         arena.gradients[...] = gradients
         started = time.perf_counter()
         sent_bytes = sum(
-            bucket_sum(communicator, bucket, arena.flat_gradient(bucket)) for bucket in plan.buckets
+            policy.sum(communicator, bucket, arena.flat_gradient(bucket)) for bucket in plan.buckets
         )
         seconds.append(time.perf_counter() - started)
     saved_bytes = optimal_bytes(gradients.nbytes, size) - sent_bytes

@@ -17,15 +17,17 @@ import pytest
 from edgeddl.comm.agreement import check_agreement, together
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
-from edgeddl.comm.communicator import ALGORITHMS, Communicator, optimal_bytes
-from edgeddl.comm.compression import COMPRESSIONS, FullPrecisionSum
+from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.connect import connect
-from edgeddl.comm.naive import NaiveReducer
-from edgeddl.comm.powersgd import PowerSGD
-from edgeddl.comm.reducer import BucketReducer
+from edgeddl.comm.make_exchange import make_exchange
+from edgeddl.comm.policies import find_policy
+from edgeddl.comm.policies.powersgd import PowerSGD
+from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError, EdgeddlError, RankDisagreement
 from edgeddl.kernels import decode_half, encode_half
 from edgeddl.kernels.half_block import empty_blocks
+from edgeddl.registry import ALGORITHMS
+from tests.support import FakeStep
 
 Check = Callable[[Communicator], None]
 
@@ -89,18 +91,18 @@ def check_the_choice_is_asked_for_each_size(comm: Communicator) -> None:
     assert asked == [40, 4000] or comm.size == 1
 
 
-def check_lanes_do_not_mix(comm: Communicator) -> None:
-    """Each rank uses two lanes from two threads, in an order of its own."""
+def check_channels_do_not_mix(comm: Communicator) -> None:
+    """Each rank uses two channels from two threads, in an order of its own."""
     results: dict[int, list[np.ndarray]] = {1: [], 10: []}
 
-    def use(lane: Communicator, value: int) -> None:
+    def use(channel: Communicator, value: int) -> None:
         for algorithm in ALGORITHMS * 3:
             array = np.full(50_000, value, np.float32)
-            lane.allreduce(array, algorithm)
+            channel.allreduce(array, algorithm)
             results[value].append(array)
 
-    lanes = zip(comm.lanes(2), results, strict=True)
-    threads = [threading.Thread(target=use, args=job) for job in lanes]
+    channels = zip(comm.channels(2), results, strict=True)
+    threads = [threading.Thread(target=use, args=job) for job in channels]
     for thread in threads if comm.rank % 2 else reversed(threads):
         thread.start()
     for thread in threads:
@@ -211,16 +213,16 @@ def check_powersgd_gives_all_ranks_the_same_bits(comm: Communicator) -> None:
         for name, shape in shapes.items():
             arena.gradient(name)[...] = _gradient(1000 * step + comm.rank, 1200).reshape(shape)
         for bucket in arena.plan.buckets:
-            powersgd(comm, bucket, arena.flat_gradient(bucket))
+            powersgd.sum(comm, bucket, arena.flat_gradient(bucket))
         for array in (arena.gradients, powersgd.factors):
             if comm.size > 1:
                 assert len(set(comm.allgather(array.tobytes()))) == 1
 
 
-def check_reducers_agree(comm: Communicator) -> None:
-    """The bucketed reducer gives what the naive one gives, also over several micro-batches."""
+def check_exchanges_agree(comm: Communicator) -> None:
+    """The bucketed exchange gives what the naive one gives, also over several micro-batches."""
     for passes in (0, 1, 3):
-        naive, bucketed = (_reduce(comm, kind, passes) for kind in ("naive", "bucketed"))
+        naive, bucketed = (_exchange(comm, kind, passes) for kind in ("naive", "bucketed"))
         expected = sum(
             _gradient(1000 * number + rank, 57).sum()
             for number in range(passes)
@@ -264,40 +266,38 @@ CONTRACT.remove(check_agreement)
 
 def _sum(kind: str, comm: Communicator, gradients: np.ndarray) -> int:
     plan = plan_buckets([ParameterSpec("b", gradients.shape, (0,))], gradients.nbytes)
-    return COMPRESSIONS[kind](plan, 1)(comm, plan.buckets[0], gradients)
+    return find_policy(kind)(plan, 1).sum(comm, plan.buckets[0], gradients)
 
 
 def _gradient(seed: int, length: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(scale=1e-3, size=length).astype(np.float32)
 
 
-def _reduce(comm: Communicator, kind: str, passes: int) -> np.ndarray:
+def _exchange(comm: Communicator, kind: str, passes: int) -> np.ndarray:
     """A step of a model of three parameters, of which the last bypasses the sink."""
     shapes = {"W": (5, 3, 2, 1), "b": (7,), "late": (20,)}
     specs = [ParameterSpec(n, s, (2, 3, 1, 0) if len(s) == 4 else (0,)) for n, s in shapes.items()]
     arena = Arena(plan_buckets(specs, bucket_bytes=64))
     parameters = {name: object() for name in shapes}
-    reducer = (
-        NaiveReducer(comm, arena, FullPrecisionSum())
-        if kind == "naive"
-        else BucketReducer(comm, arena, parameters, FullPrecisionSum())
-    )
+    exchange = make_exchange(TrainConfig(communicator=kind), comm, arena, parameters)
+    exchange.open()
+    sink = exchange.sink
     scalars = np.array([comm.rank, 1.0])
-    reducer.begin_step(passes)
-    reducer.send_scalars(scalars)
+    exchange.begin_step(FakeStep([None] * passes))
+    exchange.share(scalars)
     for number in range(passes):
         values = np.split(_gradient(1000 * number + comm.rank, 57), [30, 37])
         gradients = {n: v.reshape(shapes[n]) for n, v in zip(shapes, values, strict=True)}
-        reducer.begin_backward()
+        sink.begin_backward()
         for name in ("W", "b"):
-            view = reducer.view_for(parameters[name])
+            view = sink.view_for(parameters[name])
             if view is not None:
                 view[...] = gradients[name]
                 gradients[name] = view
-                reducer.ready(parameters[name])
-        reducer.end_backward(gradients)
-    reducer.wait()
-    reducer.close()
+                sink.ready(parameters[name])
+        sink.end_backward(gradients)
+    assert list(exchange.ready_ranges()) == [(0, arena.plan.length)]
+    exchange.close()
     np.testing.assert_array_equal(scalars, [comm.size * (comm.size - 1) / 2, comm.size])
     return np.concatenate([arena.gradient(name).ravel() for name in shapes])
 

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_PRTERUN": str(REPOSITORY / "scripts" / "prterun"),
 }
+
+
+@dataclass
+class FakeStep:
+    """A step's batch, as a gradient exchange sees it."""
+
+    micro_batches: Sequence[object] = (None,)
+    images: int = 1
+    own_images: int = 1
+    ends_epoch: bool = False
 
 
 def running_processes(session: int) -> list[int]:

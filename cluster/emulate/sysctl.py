@@ -23,7 +23,7 @@ class Sysctl:
             self.setting.write_text("1")
 
     def restore(self) -> None:
-        """Set it back to 0, unless somebody else had enabled it."""
+        """Set it back to 0, unless it was already 1 before."""
         if self.marker.exists():
             if self._reads("1"):
                 self.setting.write_text("0")

@@ -1,4 +1,4 @@
-"""The check, before the first step, that all ranks run the same thing.
+"""Checks before the first step that all ranks run the same thing, and fails on all together.
 
 Ranks with different models, data or options would hang or, worse, train nonsense.
 """
@@ -23,7 +23,7 @@ def check_agreement(
 ) -> None:
     """Raise RankDisagreement on every rank unless these facts are the same on all of them.
 
-    Facts that may differ, because they only change how results are rounded, are a warning.
+    Facts that only change how results are rounded may differ; that is a warning.
     """
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     if len(set(communicator.allgather(digest))) == 1:
@@ -46,7 +46,7 @@ def check_agreement(
 
 
 def describe_hosts(communicator: Communicator) -> str:
-    """On which host each rank is."""
+    """The host of each rank."""
     where = ", ".join(f"{rank}: {host}" for rank, host in enumerate(communicator.hosts))
     return f"hosts by rank: {where}"
 
@@ -63,7 +63,7 @@ def describe_values(name: str, values: Sequence[str | None]) -> str:
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:
-    """Ascending rank numbers for people, e.g. "ranks 0-2, 5"."""
+    """Ascending rank numbers as text, e.g. "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
@@ -75,9 +75,9 @@ def describe_ranks(ranks: Sequence[int]) -> str:
 
 
 def together(communicator: Communicator, work: Callable[[], Result]) -> Result:
-    """Do something on every rank that may fail on some; if it does, every rank raises.
+    """Run `work` on every rank; if it fails on some ranks, every rank raises.
 
-    So a missing file on one board is one message and an orderly end, not a hanging job.
+    A missing file on one board then causes one message and an orderly end, not a hanging job.
     """
     failure: EdgeddlError | None = None
     try:
@@ -96,9 +96,10 @@ def together(communicator: Communicator, work: Callable[[], Result]) -> Result:
 
 
 def run_as_rank(communicator: Communicator, work: Callable[[], int]) -> int:
-    """A rank's whole work; returns its exit code.
+    """Run all the work of a rank; returns its exit code.
 
-    An error of all ranks is said once; an error of one ends the others, with its traceback.
+    Rank 0 reports an error of all ranks once. An unexpected error of one rank is reported with its
+    traceback and ends the others.
     """
     try:
         return work()
@@ -109,7 +110,7 @@ def run_as_rank(communicator: Communicator, work: Callable[[], int]) -> int:
         if communicator.rank == 0:
             logger.error("%s", error)
         return error.exit_code
-    except KeyboardInterrupt:  # asked to stop a second time: at once
+    except KeyboardInterrupt:  # the second request to stop, which is immediate
         communicator.abort(INTERRUPTED)
     except BaseException:
         logger.error("ended by an exception\n%s", traceback.format_exc())
@@ -117,7 +118,7 @@ def run_as_rank(communicator: Communicator, work: Callable[[], int]) -> int:
 
 
 def _joint_error(communicator: Communicator, messages: Sequence[str | None]) -> EdgeddlError:
-    """What went wrong, by rank, where it is not the same everywhere."""
+    """All messages with their ranks, if they differ."""
     distinct = [message for message in dict.fromkeys(messages) if message]
     ranks_of = {m: [rank for rank, one in enumerate(messages) if one == m] for m in distinct}
     return EdgeddlError(

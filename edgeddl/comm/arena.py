@@ -1,6 +1,6 @@
 """Flat buffers for all parameters and all gradients, and the views into them.
 
-The model sees arrays of the shapes it knows; the reducer and the optimizer see one long array.
+The model sees arrays of its parameters' shapes; exchange and optimizer see one long array.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from edgeddl.comm.bucket import ALIGNMENT, ITEM_BYTES, Bucket, BucketPlan
 
 
 class Arena:
-    """Parameters and gradients of one model, laid out by a bucket plan."""
+    """Parameters and gradients of one model, in the layout of a bucket plan."""
 
     def __init__(self, plan: BucketPlan) -> None:
         self.plan = plan
@@ -24,27 +24,27 @@ class Arena:
         return tuple(self._slots)
 
     def parameter(self, name: str) -> np.ndarray:
-        """The parameter, in its own shape."""
+        """A view of the parameter, in its own shape."""
         return self.view(self.parameters, name)
 
     def gradient(self, name: str) -> np.ndarray:
-        """The parameter's gradient, in the parameter's shape."""
+        """A view of the parameter's gradient, in the parameter's shape."""
         return self.view(self.gradients, name)
 
     def view(self, flat: np.ndarray, name: str) -> np.ndarray:
-        """A parameter's part of any flat array with this layout, in the parameter's shape."""
+        """A view of a parameter's part of any flat array with this layout."""
         slot = self._slots[name]
         shape, axes = slot.spec.shape, slot.spec.memory_axes
         in_memory = flat[slot.start : slot.stop].reshape([shape[axis] for axis in axes])
         return in_memory.transpose(np.argsort(axes)) if axes else in_memory
 
     def flat_gradient(self, bucket: Bucket) -> np.ndarray:
-        """The gradients of a bucket as they lie in memory."""
+        """The gradients of a bucket, including padding."""
         return self.gradients[bucket.start : bucket.stop]
 
 
 def aligned_zeros(length: int) -> np.ndarray:
-    """Zeros whose first element lies on a cache line, so that every slot does."""
+    """Zeros that start on a cache line, so that every slot does."""
     padded = np.zeros(length + ALIGNMENT, np.float32)
     offset = -(padded.ctypes.data // ITEM_BYTES) % ALIGNMENT
     return padded[offset : offset + length]

@@ -1,9 +1,7 @@
-"""How gradients are cut into buckets: pure arithmetic, the same on every rank.
+"""Divides gradients into buckets: pure arithmetic, the same on every rank.
 
-Parameters come in the order in which backward produces their gradients. They are laid one behind
-the other in one flat buffer, and consecutive ones form a bucket, the unit that is all-reduced. A
-bucket leaves as soon as its last gradient is there, while backward goes on with the next ones; but
-for a late one, if the reducer has one.
+Parameters are placed in one flat buffer, in the order in which backward produces their gradients.
+Consecutive parameters form a bucket, the unit of an all-reduce.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ ITEM_BYTES = 4  # everything is float32
 # Each parameter starts on its own cache line (64 bytes on x86-64 and on the Cortex-A72), so vector
 # loads are aligned and two threads never write to one line.
 ALIGNMENT = 64 // ITEM_BYTES
-# Nothing is left to compute while the last bucket travels: the smaller it is, the shorter the wait.
+# No computation is left to overlap with the last bucket, so a smaller one means a shorter wait.
 LAST_BUCKET_FRACTION = 1 / 16
 
 
@@ -25,14 +23,14 @@ class Use(StrEnum):
     """How a model uses a parameter."""
 
     ONCE = "used once"
-    SHARED = "used more than once"  # its gradient is complete when backward ends, not before
+    SHARED = "used more than once"  # its gradient is complete only when backward ends
     UNUSED = "unused"
     FROZEN = "frozen"  # neither sent nor updated
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """A parameter's name, shape, its axes in the order in which they lie in memory, and its use."""
+    """A parameter: name, shape, axes in memory order (outermost first), and use."""
 
     name: str
     shape: tuple[int, ...]
@@ -46,7 +44,7 @@ class ParameterSpec:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a parameter in the flat buffer, in elements."""
+    """The position of a parameter in the flat buffer, in elements."""
 
     spec: ParameterSpec
     start: int
@@ -58,7 +56,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Consecutive slots; [start, stop) covers their padding too."""
+    """Consecutive slots; [start, stop) includes their padding."""
 
     slots: tuple[Slot, ...]
     start: int
@@ -67,18 +65,19 @@ class Bucket:
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """The whole flat buffer: its length in elements and its buckets, in the order they leave.
+    """The layout of the flat buffer: length in elements, and buckets in the order they leave.
 
-    Frozen parameters lie behind the last bucket.
+    Frozen parameters follow the last bucket.
     """
 
     length: int
     buckets: tuple[Bucket, ...]
     frozen: tuple[Slot, ...] = ()
+    bucket_bytes: int = 0  # the size that buckets aim at
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Of the parameters that are trained."""
+        """The slots of the parameters that are trained."""
         return tuple(slot for bucket in self.buckets for slot in bucket.slots)
 
     @property
@@ -87,20 +86,21 @@ class BucketPlan:
 
     @property
     def trained_length(self) -> int:
-        """Where the last bucket ends."""
+        """The end of the last bucket."""
         return self.buckets[-1].stop if self.buckets else 0
 
     @property
     def single_slots(self) -> tuple[Bucket, ...]:
-        """A bucket for each parameter."""
+        """One bucket for each trained parameter."""
         return tuple(Bucket((slot,), slot.start, slot.stop) for slot in self.slots)
 
 
 def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPlan:
-    """Cut parameters into buckets of about `bucket_bytes`, the last one smaller.
+    """Divide parameters into buckets of about `bucket_bytes`; the last one is smaller.
 
-    A parameter is never split, and a bucket ends with the one by which it reaches that size. So a
-    large weight takes the small vectors before it along: alone they would cost as many turns.
+    A parameter is never split, and a bucket ends with the parameter that makes it reach that size.
+    So a large weight shares a bucket with the small vectors before it, whose own bucket would have
+    the same latency.
     """
     slots, end = _place([spec for spec in specs if spec.use is not Use.FROZEN], 0)
     frozen, length = _place([spec for spec in specs if spec.use is Use.FROZEN], end)
@@ -111,7 +111,7 @@ def plan_buckets(specs: Sequence[ParameterSpec], bucket_bytes: int) -> BucketPla
     buckets = tuple(
         Bucket(tuple(group), group[0].start, _align(group[-1].stop)) for group in groups
     )
-    return BucketPlan(length, buckets, tuple(frozen))
+    return BucketPlan(length, buckets, tuple(frozen), bucket_bytes)
 
 
 def _place(specs: Sequence[ParameterSpec], position: int) -> tuple[list[Slot], int]:

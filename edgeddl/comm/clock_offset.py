@@ -1,7 +1,7 @@
-"""How far the clocks of hosts are apart, by messages that go to and fro.
+"""Measures the offsets between the clocks of hosts by round trips.
 
-Rank 0 sends, the other answers with its time, and rank 0 takes that for the middle of the way. The
-quickest of many turns is the best: the error is at most half of it.
+Rank 0 sends a message and the other rank answers with its time, which rank 0 assigns to the middle
+of the round trip. The fastest of many round trips counts: the error is at most half of it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from edgeddl.comm.communicator import Communicator, Transfer
 from edgeddl.errors import CommunicationError
 
-TURNS = 40
-# The watchdog sees collectives, not single messages. Rank 0 knows who does not answer; the others,
-# which wait until they are asked, shall not speak before it.
-PATIENCE_SECONDS, PATIENCE_OF_OTHERS = 30.0, 60.0
+ROUND_TRIPS = 40
+# The watchdog observes collectives, not single messages. Rank 0 knows which rank does not answer,
+# so its timeout is shorter than that of the others.
+TIMEOUT_SECONDS, TIMEOUT_OF_OTHERS = 30.0, 60.0
 
 
 class ClockFix(NamedTuple):
-    """At a time of a rank's clock: what to add for rank 0's, and by how much that may be wrong."""
+    """At a time of a rank's clock: the offset to rank 0's clock, and its largest error."""
 
     at: float
     offset: float
@@ -29,10 +29,10 @@ class ClockFix(NamedTuple):
 
 
 def measure_offsets(communicator: Communicator) -> list[ClockFix]:
-    """Collective: on rank 0 one for each rank; on the others nothing."""
-    communicator.barrier()  # under the watchdog's eyes: from here on all ranks are there
+    """Collective: on rank 0 one fix for each rank; on the others nothing."""
+    communicator.barrier()  # watched: the watchdog names ranks that do not join
     if communicator.rank != 0:
-        for _ in range(TURNS):
+        for _ in range(ROUND_TRIPS):
             _receive(communicator, 0)
             _send(communicator, time.perf_counter(), 0)
         return []
@@ -41,10 +41,13 @@ def measure_offsets(communicator: Communicator) -> list[ClockFix]:
 
 
 def _fix(communicator: Communicator, rank: int) -> ClockFix:
-    return min((_turn(communicator, rank) for _ in range(TURNS)), key=lambda fix: fix.uncertainty)
+    return min(
+        (_round_trip(communicator, rank) for _ in range(ROUND_TRIPS)),
+        key=lambda fix: fix.uncertainty,
+    )
 
 
-def _turn(communicator: Communicator, rank: int) -> ClockFix:
+def _round_trip(communicator: Communicator, rank: int) -> ClockFix:
     sent = time.perf_counter()
     _send(communicator, sent, rank)
     there = _receive(communicator, rank)
@@ -63,13 +66,13 @@ def _receive(communicator: Communicator, rank: int) -> float:
 
 
 def _finish(communicator: Communicator, transfer: Transfer, rank: int) -> None:
-    """Without naps, which would be measured; but others may have the processor."""
-    patience = PATIENCE_OF_OTHERS if communicator.rank else PATIENCE_SECONDS
-    deadline = time.monotonic() + patience
+    """Wait without sleeping, which would be measured, but yield the processor."""
+    timeout = TIMEOUT_OF_OTHERS if communicator.rank else TIMEOUT_SECONDS
+    deadline = time.monotonic() + timeout
     while not transfer.is_done():
         if time.monotonic() > deadline:
             raise CommunicationError(
-                f"rank {rank} on {communicator.hosts[rank]} does not tell its clock",
-                hint="look at that host and its network; without --timeline nobody asks",
+                f"rank {rank} on {communicator.hosts[rank]} did not answer the clock probe",
+                hint="check that host and its network; without --timeline there is no clock probe",
             )
         time.sleep(0)

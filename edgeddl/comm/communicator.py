@@ -1,4 +1,4 @@
-"""What edgeddl asks of the means by which ranks talk.
+"""The interface through which ranks communicate.
 
 Implementations: `mpi.MPICommunicator` (processes on boards), `local.SingleCommunicator` (one rank
 without MPI) and `local.ThreadCommunicator` (N ranks as threads of one process).
@@ -11,26 +11,24 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-# ring: comm.ring; mpi: MPI's own choice, waited for asleep; stock: MPI's own, which spins.
-ALGORITHMS = ("ring", "mpi", "stock")
-# By the bytes of an array: which of them sums it.
+# By the bytes of an array: the name of the algorithm (registry.ALGORITHMS) that sums it.
 Choice = Callable[[int], str]
 
 
 def optimal_bytes(payload_bytes: int, size: int) -> int:
-    """Bytes a rank sends in a bandwidth-optimal all-reduce.
+    """The bytes that a rank sends in a bandwidth-optimal all-reduce.
 
-    It sends (size - 1)/size of the payload to have it summed and as much again to have the sums
-    spread, whatever order of messages MPI chooses.
+    It sends (size - 1)/size of the payload in the reduce-scatter and as much in the all-gather,
+    whatever order of messages MPI chooses.
     """
     return 2 * (size - 1) * payload_bytes // size
 
 
 class Transfer(Protocol):
-    """A message under way."""
+    """A pending message."""
 
     def is_done(self) -> bool:
-        """Whether it has left, or has arrived; also what makes it move on."""
+        """Whether it has been sent or received; calling this also makes it progress."""
 
 
 class Communicator(Protocol):
@@ -42,7 +40,7 @@ class Communicator(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     @property
     def host(self) -> str:
@@ -54,40 +52,41 @@ class Communicator(Protocol):
 
     @property
     def medium(self) -> str:
-        """What lies between ranks: "nothing" (one rank), "threads", "memory" or "network"."""
+        """What connects ranks: "nothing" (one rank), "threads", "memory" or "network"."""
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
-        """Replace a contiguous array by its sum over ranks; None: as was chosen for its size.
+        """Replace a contiguous array by its sum over ranks.
 
-        Of float32 or float64; the ring sums numbers in half precision (kernels.half_block), too.
+        None: the algorithm chosen for its size. The array has float32 or float64 numbers; the ring
+        also sums blocks in half precision (kernels.half_block).
         """
 
     def choose(self, choice: Choice) -> None:
-        """From here on, sum arrays as this says; the same on every rank."""
+        """Choose algorithms for arrays from now on; the same choice on every rank."""
 
-    def lanes(self, count: int) -> list[Communicator]:
-        """The same ranks several times, for as many threads that call collectives: collective.
+    def channels(self, count: int) -> list[Communicator]:
+        """Communicators of the same ranks, one for each thread that calls collectives: collective.
 
-        The order in which calls are made matters within a lane, not between lanes.
+        Ranks have to make calls in the same order within a channel, not across channels.
         """
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
-        """Replace a contiguous array by the root's."""
+        """Replace a contiguous array by that of the root."""
 
     def allgather_array(self, send: np.ndarray, receive: np.ndarray) -> None:
-        """Every rank's `send` becomes row `rank` of everybody's `receive`."""
+        """Every rank's `send` becomes row `rank` of `receive` on all ranks."""
 
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:
-        """Begin to send a message; the array must not change until it is done.
+        """Start to send a message; the array must not change until it is done.
 
         Messages between two ranks arrive in order.
         """
 
     def start_receive(self, array: np.ndarray, source: int) -> Transfer:
-        """Begin to receive one into the array."""
+        """Start to receive a message into the array."""
 
     def gather_array(self, send: np.ndarray, receive: np.ndarray | None) -> None:
-        """Every rank's `send` becomes row `rank` of rank 0's `receive`; the others give None."""
+        """Every rank's `send` becomes row `rank` of `receive` on rank 0; others pass None."""
 
     def allgather(self, value: Any) -> list[Any]:
         """Every rank's small Python value, by rank."""
@@ -96,13 +95,13 @@ class Communicator(Protocol):
         """Wait for all ranks."""
 
     def post_progress(self, count: int) -> None:
-        """Tell the others, without waiting for them, how many collectives this rank has begun."""
+        """Send the number of collectives this rank has begun to the others, without waiting."""
 
     def read_progress(self) -> list[tuple[int, float]]:
-        """By rank: the last count heard of, and how many seconds ago it was heard."""
+        """By rank: the last count received, and its age in seconds."""
 
     def abort(self, exit_code: int) -> NoReturn:
-        """End all ranks at once; does not return."""
+        """End all ranks immediately; does not return."""
 
     def close(self) -> None:
-        """Leave the group in good order: a collective call."""
+        """Leave the group: a collective call."""

@@ -1,4 +1,4 @@
-"""Finds out whether this process is one of many, and joins them."""
+"""Joins the ranks that mpirun has started, if there are any."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from edgeddl.errors import CommunicationError
 
 
 def connect() -> Communicator:
-    """The ranks mpirun has started, or this process alone where there is no mpirun."""
+    """A communicator of the ranks that mpirun has started, or of a single rank without mpirun."""
     if machine.launched_rank() is None:
         return SingleCommunicator()
-    # comm/mpi.py calls MPI_Init, not the import of mpi4py. At exit MPI_Finalize is made up for.
+    # comm/mpi.py calls MPI_Init, the import of mpi4py does not. mpi4py calls MPI_Finalize at exit
+    # if `disconnect` was not called.
     os.environ |= {"MPI4PY_RC_INITIALIZE": "false", "MPI4PY_RC_FINALIZE": "true"}
     try:
         from edgeddl.comm.mpi import MPICommunicator
@@ -36,10 +37,9 @@ def connect() -> Communicator:
 
 
 def disconnect() -> None:
-    """MPI_Finalize, if this process is one of many. Nothing may communicate after it.
+    """Call MPI_Finalize, if MPI is in use; no communication may follow.
 
-    At the interpreter's exit it would also be called, but then no thread runs that could send a
-    heartbeat.
+    The interpreter's exit would call it too, but then no thread could send heartbeats.
     """
     if "edgeddl.comm.mpi" in sys.modules:
         sys.modules["edgeddl.comm.mpi"].finalize()

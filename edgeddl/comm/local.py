@@ -1,7 +1,7 @@
-"""Ranks without MPI: one process alone, or N threads of one process.
+"""Ranks without MPI: a single process, or N threads of one process.
 
-Threads are for tests and for looking at many ranks in a debugger: sums are made in the order of
-ranks, so results are exact and repeatable.
+Threads are for tests and debuggers. Sums are computed in the order of ranks, so results are
+reproducible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class SingleCommunicator:
-    """One rank: nothing to send, nobody to wait for."""
+    """A single rank: no call sends anything or waits."""
 
     rank = 0
     size = 1
@@ -41,7 +41,7 @@ class SingleCommunicator:
     def choose(self, choice: Choice) -> None:
         pass
 
-    def lanes(self, count: int) -> list[Communicator]:
+    def channels(self, count: int) -> list[Communicator]:
         return [self] * count
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -55,10 +55,10 @@ class SingleCommunicator:
         receive[0] = send
 
     def start_send(self, array: np.ndarray, destination: int) -> Transfer:
-        raise CommunicationError("one rank has nobody to send to")
+        raise CommunicationError("a single rank cannot send")
 
     def start_receive(self, array: np.ndarray, source: int) -> Transfer:
-        raise CommunicationError("one rank has nobody to receive from")
+        raise CommunicationError("a single rank cannot receive")
 
     def allgather(self, value: Any) -> list[Any]:
         return [value]
@@ -88,14 +88,14 @@ class Mailbox:
 
 
 class _Sent:
-    """A message that was copied: it has left."""
+    """A message that was copied, so it is sent."""
 
     def is_done(self) -> bool:
         return True
 
 
 class _Reception:
-    """A message that is waited for; it arrives after those that were waited for before it."""
+    """An expected message; messages arrive in the order in which they were expected."""
 
     def __init__(self, group: ThreadGroup, mailbox: Mailbox, array: np.ndarray) -> None:
         self._group, self._mailbox, self._array = group, mailbox, array
@@ -123,9 +123,9 @@ class ThreadGroup:
         self.slots: list[Any] = [None] * size
         pairs = itertools.product(range(size), repeat=2)  # source, destination
         self.mailboxes = {pair: Mailbox() for pair in pairs}
-        self.lanes: list[ThreadGroup] = []  # these end with this one
+        self.channels: list[ThreadGroup] = []  # aborted and closed with this group
         self._lock = threading.Lock()
-        self._rings: list[Ring] = []  # made when they are first used
+        self._rings: list[Ring] = []  # created at the first use
         self.progress = [(0, time.monotonic())] * size
         self.aborted_by: int | None = None
 
@@ -136,8 +136,8 @@ class ThreadGroup:
         with self._lock:
             for ring in self._rings:
                 ring.break_off()
-        for lane in self.lanes:
-            lane.abort(rank)
+        for channel in self.channels:
+            channel.abort(rank)
 
     def ring(self, rank: int) -> Ring:
         with self._lock:
@@ -151,7 +151,7 @@ class ThreadGroup:
             return self._rings[rank]
 
     def close(self) -> None:
-        for group in (self, *self.lanes):
+        for group in (self, *self.channels):
             for ring in group._rings:
                 ring.close()
 
@@ -176,16 +176,16 @@ class ThreadCommunicator:
     def choose(self, choice: Choice) -> None:
         self._choice = choice
 
-    def lanes(self, count: int) -> list[Communicator]:
+    def channels(self, count: int) -> list[Communicator]:
         made: list[ThreadGroup] = []
         if self.rank == 0:
             made = [ThreadGroup(self.size) for _ in range(count)]
-            self._group.lanes += made
+            self._group.channels += made
         groups = self.allgather(made)[0]
-        lanes = [ThreadCommunicator(group, self.rank) for group in groups]
-        for lane in lanes:
-            lane.choose(self._choice)
-        return list(lanes)
+        channels = [ThreadCommunicator(group, self.rank) for group in groups]
+        for channel in channels:
+            channel.choose(self._choice)
+        return list(channels)
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         if (algorithm or self._choice(array.nbytes)) == "ring":
@@ -197,7 +197,7 @@ class ThreadCommunicator:
                 result[...] = other
             else:
                 result += other
-        self._wait()  # everybody has read everybody's array
+        self._wait()  # until all ranks have read all arrays
         array[...] = result
 
     def _sum_by_ring(self, array: np.ndarray) -> None:
@@ -255,7 +255,7 @@ class ThreadCommunicator:
         self._wait()
 
     def _exchange(self, value: Any) -> list[Any]:
-        """Everybody's value; they may change again once everybody has passed the next `_wait`."""
+        """The values of all ranks, valid until the next `_wait`."""
         self._group.slots[self.rank] = value
         self._wait()
         return list(self._group.slots)
@@ -269,7 +269,7 @@ class ThreadCommunicator:
 
 
 class _EndedByAnother(CommunicationError):
-    """A consequence of another rank's failure, not a cause."""
+    """A consequence of another rank's failure."""
 
 
 def run_ranks(size: int, work: Callable[[Communicator], Result]) -> list[Result]:

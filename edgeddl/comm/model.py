@@ -1,11 +1,11 @@
-"""What an all-reduce costs: the alpha-beta model, and its calibration. Pure.
+"""The cost of an all-reduce by the alpha-beta model, and its calibration. Pure.
 
-A ring over N ranks takes 2 (N - 1) turns, in each of which every rank passes one message of 1/N of
-the bytes to its neighbour:
+A ring over N ranks takes 2 (N - 1) turns. In each turn, every rank sends one message of 1/N of the
+bytes to its neighbour:
 
     seconds = 2 (N - 1) (alpha + bytes / (N beta))
 
-alpha is what a turn takes however short the message, beta what a link carries each second.
+alpha is the latency of a turn, beta the bandwidth of a link in bytes per second.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-# Alpha and beta are found one from the other: each time what is left of the error is far smaller.
+# Alpha and beta are computed from each other; each round reduces the error by far.
 ROUNDS = 4
 
 
 @dataclass(frozen=True)
 class Timing:
-    """An all-reduce that was measured."""
+    """The measured time of an all-reduce."""
 
     ranks: int
     payload_bytes: int
@@ -40,35 +40,35 @@ class LinkModel:
 
 
 def bus_bandwidth(payload_bytes: int, ranks: int, seconds: float) -> float:
-    """Bytes a second over each link and direction: 2 (N - 1) / N of the payload travels there."""
+    """Bytes per second over each link and direction, which carries 2 (N - 1) / N of the payload."""
     return 2 * (ranks - 1) / ranks * payload_bytes / seconds
 
 
 def fit_link(timings: Sequence[Timing]) -> LinkModel:
-    """alpha from the shortest all-reduces, beta from the longest; neither is below zero.
+    """Fit alpha to the shortest all-reduces and beta to the longest; neither is negative.
 
-    Those between may in part pass links in bursts, and would say that a turn takes less than
-    nothing. Medians: they may have been measured on several numbers of ranks.
+    All-reduces of medium size may pass links partly in bursts, which would make alpha negative.
+    Medians are taken because timings may be of different numbers of ranks.
     """
     sizes = [one.payload_bytes for one in timings]
     shortest = [one for one in timings if one.payload_bytes == min(sizes)]
     longest = [one for one in timings if one.payload_bytes == max(sizes)]
     alpha = 0.0
-    byte_seconds = median(_in_a_turn(one) / _sent_in_a_turn(one) for one in longest)
+    byte_seconds = median(_turn_seconds(one) / _turn_bytes(one) for one in longest)
     for _ in range(ROUNDS if min(sizes) < max(sizes) else 0):
-        rest = median(_in_a_turn(one) - _sent_in_a_turn(one) * byte_seconds for one in shortest)
-        without = median((_in_a_turn(one) - rest) / _sent_in_a_turn(one) for one in longest)
-        if rest < 0 or without <= 0:  # noise: then the longest say what they can
+        rest = median(_turn_seconds(one) - _turn_bytes(one) * byte_seconds for one in shortest)
+        without = median((_turn_seconds(one) - rest) / _turn_bytes(one) for one in longest)
+        if rest < 0 or without <= 0:  # noise: only the longest all-reduces count
             break
         alpha, byte_seconds = rest, without
     return LinkModel(alpha, 1 / byte_seconds)
 
 
-def _in_a_turn(timing: Timing) -> float:
-    """Seconds."""
+def _turn_seconds(timing: Timing) -> float:
+    """The time of one turn."""
     return timing.seconds / (2 * (timing.ranks - 1))
 
 
-def _sent_in_a_turn(timing: Timing) -> float:
-    """Bytes, by each rank."""
+def _turn_bytes(timing: Timing) -> float:
+    """The bytes that each rank sends in one turn."""
     return timing.payload_bytes / timing.ranks

@@ -19,18 +19,17 @@ from edgeddl.comm.ring import NeighbourGone, Ring
 from edgeddl.comm.ring.connect import connect_ring
 from edgeddl.errors import CommunicationError
 
-LOOKS_BEFORE_SLEEP = 20
-SHORTEST_NAP_SECONDS, LONGEST_NAP_SECONDS = 0.00005, 0.002
-# Where a rank has failed mpirun ends the others, which have nothing to add; it takes a moment.
+POLLS_BEFORE_SLEEP = 20
+SHORTEST_SLEEP_SECONDS, LONGEST_SLEEP_SECONDS = 0.00005, 0.002
+# After a rank has failed, mpirun ends the others within this time, so they need not report it.
 PATIENCE_SECONDS = 10.0
 
 
 class MPICommunicator:
     """All ranks of the MPI job.
 
-    Collectives, messages and the exchange of progress have communicators of their own: the
-    watchdog's thread may exchange progress while another thread waits in a collective
-    (MPI_THREAD_MULTIPLE).
+    Collectives, messages and heartbeats have separate communicators: the watchdog's thread may send
+    heartbeats while another thread waits in a collective (MPI_THREAD_MULTIPLE).
     """
 
     def __init__(self) -> None:
@@ -49,21 +48,21 @@ class MPICommunicator:
             self.medium = "nothing"
         self._choice: Choice = lambda size: "mpi"
         self._board = _ProgressBoard(MPI.COMM_WORLD.Dup())
-        self._make_ways()
+        self._open()
 
-    def _make_ways(self) -> None:
+    def _open(self) -> None:
         self._comm = MPI.COMM_WORLD.Dup()
         self._messages = MPI.COMM_WORLD.Dup()
-        self._ring: Ring | None = None  # connected when it is first used
+        self._ring: Ring | None = None  # connected at the first use
 
     def choose(self, choice: Choice) -> None:
         self._choice = choice
 
-    def lanes(self, count: int) -> list[Communicator]:
-        lanes = [copy.copy(self) for _ in range(count)]
-        for lane in lanes:
-            lane._make_ways()
-        return list(lanes)
+    def channels(self, count: int) -> list[Communicator]:
+        channels = [copy.copy(self) for _ in range(count)]
+        for channel in channels:
+            channel._open()
+        return list(channels)
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         algorithm = algorithm or self._choice(array.nbytes)
@@ -85,7 +84,7 @@ class MPICommunicator:
             time.sleep(PATIENCE_SECONDS)
             raise CommunicationError(
                 f"{gone.message} ({self.hosts[gone.rank]})",
-                hint="look at that host and its cable; then --resume auto",
+                hint="check that host and its cable, then continue with --resume auto",
             ) from None
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
@@ -117,7 +116,7 @@ class MPICommunicator:
 
     def abort(self, exit_code: int) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # closed: nobody reads any more
+            with contextlib.suppress(OSError, ValueError):  # the reader has closed it
                 stream.flush()
         oom_sentinel.dismiss()
         MPI.COMM_WORLD.Abort(exit_code)
@@ -129,28 +128,28 @@ class MPICommunicator:
 
 
 class _Message:
-    """A point-to-point message under way."""
+    """A pending point-to-point message."""
 
     def __init__(self, request: MPI.Request) -> None:
         self.is_done = request.Test
 
 
 def _wait(request: MPI.Request) -> None:
-    """Until it is done, asleep: MPI's own waiting spins, at the expense of computing.
+    """Poll between sleeps, because MPI's own busy waiting takes processor time from computation.
 
-    The first looks follow at once: between ranks of one host most things are done by then.
+    The first polls follow immediately: between ranks of one host, most requests are done by then.
     """
-    for _ in range(LOOKS_BEFORE_SLEEP):
+    for _ in range(POLLS_BEFORE_SLEEP):
         if request.Test():
             return
-    nap = SHORTEST_NAP_SECONDS
+    pause = SHORTEST_SLEEP_SECONDS
     while not request.Test():
-        time.sleep(nap)
-        nap = min(2 * nap, LONGEST_NAP_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_SLEEP_SECONDS)
 
 
 class _ProgressBoard:
-    """The last count heard from each rank, kept up to date by small point-to-point messages."""
+    """The last count received from each rank, by small point-to-point messages."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
@@ -162,7 +161,7 @@ class _ProgressBoard:
     def post(self, count: int) -> None:
         self._heard[self._comm.rank] = (count, time.monotonic())
         for rank in self._others:
-            # A rank that does not take its messages gets no more of them: they would pile up.
+            # A rank that does not receive its messages gets no more: they would accumulate.
             if rank in self._sends and not self._sends[rank][0].Test():
                 continue
             message = np.array([count], np.int64)
@@ -170,7 +169,7 @@ class _ProgressBoard:
 
     def read(self) -> list[tuple[int, float]]:
         status, count = MPI.Status(), np.zeros(1, np.int64)
-        # A message that was found is nobody else's: at the end two threads look for them.
+        # Improbe also claims the message: at the end of a run two threads receive messages.
         while message := self._comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
             message.Recv(count)
             self._heard[status.Get_source()] = (int(count[0]), time.monotonic())
@@ -178,8 +177,8 @@ class _ProgressBoard:
         return [(count, now - heard) for count, heard in self._heard]
 
 
-# mpi4py holds the interpreter's lock in MPI_Init and MPI_Finalize, which wait for other ranks.
-# A call by ctypes does not, so that this rank's heartbeat goes on.
+# mpi4py holds the interpreter's lock in MPI_Init and MPI_Finalize, which wait for other ranks. A
+# call through ctypes does not, so this rank's heartbeats continue.
 _library = ctypes.CDLL(MPI.__file__)
 
 
@@ -194,11 +193,11 @@ def _initialize() -> None:
 
 
 def finalize() -> None:
-    """MPI_Finalize: nothing may communicate any more."""
+    """Call MPI_Finalize; no communication may follow."""
     if MPI.Is_initialized() and not MPI.Is_finalized():
         _library.MPI_Finalize()
 
 
 def _as_bytes(array: np.ndarray) -> list[Any]:
-    """The array as MPI sees any dtype, half precision too."""
+    """The array as bytes, because MPI does not know every dtype, such as half precision."""
     return [array, MPI.BYTE]

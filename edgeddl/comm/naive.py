@@ -1,7 +1,7 @@
-"""The plainest reducer: one blocking all-reduce per parameter after backward.
+"""One blocking all-reduce for each parameter, after the backward pass.
 
-It is the oracle that the bucketed reducer is tested against, and the baseline that it is measured
-against: what ChainerMN does on a CPU.
+This is the oracle in tests of the bucketed exchange, and the baseline in its measurements, as
+ChainerMN does the same on a CPU.
 """
 
 from __future__ import annotations
@@ -13,23 +13,42 @@ import numpy as np
 
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import GradientExchange, Range, Step
+from edgeddl.comm.policies import Policy
+from edgeddl.table import counted
 
 
-class NaiveReducer:
-    """Leaves the gradients to Chainer and sums them when backward has ended."""
+class NaiveExchange(GradientExchange):
+    """Leaves gradients to Chainer and sums them when the last backward pass has ended."""
 
-    def __init__(self, communicator: Communicator, arena: Arena, bucket_sum: BucketSum) -> None:
-        self.bytes_sent = 0
-        self._communicator = communicator
-        self._arena = arena
-        self._bucket_sum = bucket_sum
+    def __init__(
+        self,
+        communicator: Communicator,
+        arena: Arena,
+        parameters: Mapping[str, Any],
+        policy: Policy,
+        *,
+        overlap_forward: bool = False,
+    ) -> None:
+        """As BucketedExchange; no parameter needs a view, and no bucket is late."""
+        super().__init__(communicator, arena, policy)
+        self.buckets = arena.plan.single_slots
         self._scalars: np.ndarray | None = None
 
-    def begin_step(self, micro_batches: int) -> None:
-        self._arena.gradients.fill(0)
+    @property
+    def description(self) -> str:
+        count = counted(len(self.buckets), "blocking all-reduce")
+        return f"naive, {count}, {self.policy.description} on the wire"
 
-    def send_scalars(self, scalars: np.ndarray) -> None:
+    @property
+    def sink(self) -> NaiveExchange:
+        return self
+
+    def begin_step(self, step: Step) -> int:
+        self.arena.gradients.fill(0)
+        return step.images
+
+    def share(self, scalars: np.ndarray) -> None:
         self._scalars = scalars
 
     def begin_backward(self) -> None:
@@ -44,19 +63,14 @@ class NaiveReducer:
     def end_backward(self, gradients: Mapping[str, np.ndarray | None]) -> None:
         for name, gradient in gradients.items():
             if gradient is not None:
-                view = self._arena.gradient(name)
+                view = self.arena.gradient(name)
                 view += gradient
 
-    def wait(self) -> None:
+    def ready_ranges(self) -> list[Range]:
         if self._scalars is not None:
-            self._communicator.allreduce(self._scalars)
+            self.communicator.allreduce(self._scalars)
             self._scalars = None
-        for bucket in self._arena.plan.single_slots:
-            gradient = self._arena.flat_gradient(bucket)
-            self.bytes_sent += self._bucket_sum(self._communicator, bucket, gradient)
-
-    def wait_late(self) -> None:
-        """Nothing: no bucket is late."""
-
-    def close(self) -> None:
-        pass
+        for bucket in self.buckets:
+            gradient = self.arena.flat_gradient(bucket)
+            self.bytes_sent += self.sum_bucket(self.communicator, bucket, gradient)
+        return [(0, self.arena.plan.length)]

@@ -1,7 +1,7 @@
-"""The check that all ranks have the same parameters and use them in the same order.
+"""Checks that all ranks have the same parameters and use them in the same order.
 
-Ranks add up gradients by their place in a bucket. A model whose layers depend on the rank would add
-up gradients of different parameters.
+Ranks add gradients by their position in a bucket. A model whose layers depend on the rank would add
+gradients of different parameters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LINES = 8
 
 
 def check_parameters(communicator: Communicator, specs: Sequence[ParameterSpec]) -> None:
-    """Raise RankDisagreement on every rank unless all have the same parameters, in one order."""
+    """Raise RankDisagreement on every rank unless parameters and their order are the same."""
     digest = hashlib.sha256(repr(specs).encode()).hexdigest()
     if len(set(communicator.allgather(digest))) == 1:
         return
@@ -34,7 +34,7 @@ def check_parameters(communicator: Communicator, specs: Sequence[ParameterSpec])
 
 
 def differences(by_rank: Sequence[Sequence[ParameterSpec]]) -> list[str]:
-    """Which parameters differ on which ranks; if none does, where their order does."""
+    """The parameters that differ, with their ranks; if none differs, the first of another order."""
     found = [{spec.name: _describe(spec) for spec in specs} for specs in by_rank]
     names = dict.fromkeys(name for specs in found for name in specs)
     differing = [name for name in names if len({specs.get(name) for specs in found}) > 1]

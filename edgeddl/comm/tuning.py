@@ -1,4 +1,4 @@
-"""Which algorithm sums a bucket: from its size and what was measured between these ranks."""
+"""Chooses the all-reduce algorithm for each size, by measurements between these ranks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from edgeddl.comm.model import LinkModel, Timing, fit_link
 from edgeddl.errors import EdgeddlError
 from edgeddl.log import logger
 
-# Where the algorithms are compared. The ring has 2 (N - 1) turns where MPI's have about log N: that
-# matters for the small. Still it takes far less time between hosts, for MPI's is looked for between
-# naps (64 KiB on ten emulated boards: 2 ms and 30 ms), so the outcome is the same from run to run.
-# Of fewer bytes MPI's are often there before the first nap, and the outcome would be chance.
+# The sizes at which algorithms are compared. The ring takes 2 (N - 1) turns, MPI's algorithms about
+# log N, which matters for small arrays. Between hosts the ring is still much faster, because MPI's
+# algorithms are polled between sleeps (64 KiB on ten emulated boards: 2 ms and 30 ms). So the
+# result is the same from run to run. Smaller arrays often arrive before the first sleep, so the
+# result would be random.
 SMALL_BYTES, LARGE_BYTES = 64 * 2**10, 2**20
-# Where the ring begins if it wins for the large only.
+# The smallest size for the ring if it wins for large arrays only.
 RING_FROM_BYTES = 128 * 2**10
-# The first says what a turn takes: more might pass a link in a burst, and hide it.
+# The first size shows the latency of a turn. A larger array might pass a link in a burst.
 CALIBRATION_BYTES = (4 * 2**10, 4 * 2**20)
-# The ring leaves the processor to computing, which this comparison cannot see: MPI's algorithm has
-# to be faster by more than this to be taken.
+# The ring takes less processor time from computation, which this comparison cannot measure. So
+# MPI's algorithm has to be faster by more than this factor.
 RING_BONUS = 1.2
 REPEATS = 3
 NEVER = 2**62
@@ -30,10 +31,10 @@ NEVER = 2**62
 
 @dataclass(frozen=True)
 class RingFrom:
-    """The ring from a size on, below it MPI's own algorithm, which needs fewer turns.
+    """The ring from a size on; below it Open MPI's algorithm, which needs fewer turns.
 
-    None: there are no links, or neighbours could not connect. So MPI's own for now, and nothing is
-    decided.
+    None: there are no links, or neighbours could not connect. Open MPI's algorithm is used, but
+    nothing is decided.
     """
 
     size_bytes: int | None
@@ -61,20 +62,22 @@ class Always:
 
 
 def choose_ring_from(communicator: Communicator) -> RingFrom:
-    """Collective: compare the ring with MPI's own algorithm.
+    """Collective: compare the ring with Open MPI's algorithm.
 
-    Only between hosts. Within one, memory is so fast that MPI's own always wins.
+    Only between hosts: within one host, memory is so fast that Open MPI's algorithm always wins.
     """
     if communicator.medium != "network":
         return RingFrom(None)
     try:
-        communicator.allreduce(np.zeros(1), "ring")  # makes its connections
+        communicator.allreduce(np.zeros(1), "ring")  # opens the connections
     except EdgeddlError as error:
         if not error.on_all_ranks:
             raise
         if communicator.rank == 0:
-            reason = error.message.splitlines()[0]  # other ranks may have others
-            logger.warning("gradients travel by Open MPI's own, slower messages: %s", reason)
+            reason = error.message.splitlines()[0]  # of one rank; others may have other reasons
+            logger.warning(
+                "the ring is unavailable; using Open MPI's slower all-reduce: %s", reason
+            )
         return RingFrom(None)
     if not _ring_wins(communicator, LARGE_BYTES):
         return RingFrom(NEVER)
@@ -87,7 +90,7 @@ def _ring_wins(communicator: Communicator, size_bytes: int) -> bool:
 
 
 def measure_link(communicator: Communicator, choice: Choice) -> LinkModel:
-    """Collective: what a turn and a byte take, with the algorithm that is chosen for the large."""
+    """Collective: measure latency and bandwidth with the algorithm chosen for large arrays."""
     algorithm = choice(max(CALIBRATION_BYTES))
     return fit_link(
         [
@@ -98,11 +101,11 @@ def measure_link(communicator: Communicator, choice: Choice) -> LinkModel:
 
 
 def time_allreduce(communicator: Communicator, size_bytes: int, algorithm: str) -> float:
-    """Median of what the slowest rank took; the first, which makes connections, does not count."""
+    """The median time of the slowest rank, without the first call, which opens connections."""
     array = np.zeros(size_bytes // 4, np.float32)
     own = []
     for _ in range(1 + REPEATS):
-        communicator.allreduce(np.zeros(1), "mpi")  # begin together
+        communicator.allreduce(np.zeros(1), "mpi")  # start together
         started = time.perf_counter()
         communicator.allreduce(array, algorithm)
         own.append(time.perf_counter() - started)

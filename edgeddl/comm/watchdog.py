@@ -1,9 +1,9 @@
-"""Names the ranks that have not arrived, instead of waiting for them without a word.
+"""Names the ranks that have not joined a collective operation, and ends the job after a timeout.
 
-MPI waits for ever for a rank that hangs, was stopped, or sits behind a cut cable. The watchdog is
-a thread on every rank that tells the others, now and then, how many collective operations this
-rank has begun. Who waits too long can so say who is behind and whether it still gives signs of
-life: first in a warning, then by ending the job.
+MPI waits forever for a rank that hangs, was stopped, or has lost its network. On every rank the
+watchdog, a thread, regularly sends the number of collective operations that this rank has begun. A
+rank that waits too long can therefore name the ranks that are behind, and report whether they still
+send heartbeats: first in a warning, then by ending the job.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from edgeddl.comm.communicator import Choice, Communicator, Transfer
 from edgeddl.errors import CollectiveTimeout, CommunicationError
 from edgeddl.log import logger, start_thread
 
-# Signs of life are exchanged at least this often, and four times within the warning time.
-LONGEST_INTERVAL_SECONDS = 5.0
+# Until ranks create their channels, just before the first step. Start-up has no long collectives,
+# and its user may still be watching.
+STARTUP_WARNING_SECONDS = 10.0
 
 
 class Watchdog:
-    """Watches one rank's collectives from a thread of its own."""
+    """Watches one rank's collectives from its own thread."""
 
     def __init__(
         self, communicator: Communicator, *, warning_seconds: float, timeout_seconds: float
     ) -> None:
         self._communicator = communicator
-        self._warning_seconds = warning_seconds
+        self._warning_seconds = min(warning_seconds, STARTUP_WARNING_SECONDS)
+        self._step_warning_seconds = warning_seconds
         self._timeout_seconds = timeout_seconds
-        self._interval = min(warning_seconds / 4, LONGEST_INTERVAL_SECONDS)
+        self._interval = self._warning_seconds / 4  # between heartbeats
         self._begun = 0
-        self._waits: dict[int, _Wait] = {}  # by thread: each lane of the ranks has one
+        self._waits: dict[int, _Wait] = {}  # by thread: each channel has its own
         self._lock = threading.Lock()
         self._warned = False
         self._timeout: CollectiveTimeout | None = None
@@ -45,7 +47,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def collective(self, name: str) -> Iterator[None]:
-        """A collective operation is under way in this block."""
+        """The block runs a collective operation."""
         thread = threading.get_ident()
         with self._lock:
             self._begun += 1
@@ -58,6 +60,10 @@ class Watchdog:
         finally:
             with self._lock:
                 del self._waits[thread]
+
+    def end_startup(self) -> None:
+        """From now on, warn after the time that applies to training steps."""
+        self._warning_seconds = self._step_warning_seconds
 
     def close(self) -> None:
         self._closed.set()
@@ -73,10 +79,11 @@ class Watchdog:
                 self._judge(min(waits, key=lambda wait: wait.since), begun, progress)
 
     def _judge(self, wait: _Wait, begun: int, progress: list[tuple[int, float]]) -> None:
-        """Who has begun fewer collectives than this rank is behind.
+        """Warn about ranks that have begun fewer collectives than this rank, or end the job.
 
-        All that this rank has completed was begun by everybody; what it waits in is the rest. Lanes
-        number them in another order on each rank, but all begin the same ones.
+        Every rank has begun the collectives that this rank has completed, so a rank that is behind
+        has not joined one that this rank waits in. Channels count them in a different order on
+        each rank, but every rank begins the same ones.
         """
         waited = time.monotonic() - wait.since
         late = {
@@ -84,11 +91,11 @@ class Watchdog:
             for rank, (count, heard) in enumerate(progress)
             if count < begun or self._is_silent(heard)
         }
-        # One of those who wait speaks for all; the rest only act should it be unable to.
-        speaks = self._communicator.rank == min(set(range(len(progress))) - late.keys(), default=0)
-        if waited > self._timeout_seconds + (0 if speaks else 2 * self._interval):
+        # One of the waiting ranks reports for all; the others act only if it cannot.
+        reports = self._communicator.rank == min(set(range(len(progress))) - late.keys(), default=0)
+        if waited > self._timeout_seconds + (0 if reports else 2 * self._interval):
             self._end_job(wait.name, waited, late)
-        elif waited > self._warning_seconds and speaks and not self._warned:
+        elif waited > self._warning_seconds and reports and not self._warned:
             self._warned = True
             logger.warning("waited %.0f s in %s; %s", waited, wait.name, self._describe(late))
 
@@ -96,7 +103,7 @@ class Watchdog:
         self._timeout = CollectiveTimeout(
             f"gave up after {waited:.0f} s in {name}; {self._describe(late)}",
             ranks=tuple(late),
-            hint="look at these hosts (power, network, memory); the run goes on from its last"
+            hint="check these hosts (power, network, memory), then continue from the last"
             " checkpoint with --resume auto. Slow boards need a larger --stall-timeout-seconds.",
         )
         logger.error("%s", self._timeout)
@@ -108,27 +115,27 @@ class Watchdog:
         return heard_seconds_ago > 3 * self._interval
 
     def _describe(self, late: dict[int, bool]) -> str:
-        """`late`: ranks that have not arrived, or are silent, and whether they are silent."""
+        """`late`: ranks that have not joined or send no heartbeats, and whether they send none."""
         if not late:
-            return "all ranks have arrived: the network between them is slow or cut"
+            return "all ranks have joined: the network between them is slow or cut"
         hosts = self._communicator.hosts
-        return "not arrived: " + ", ".join(
+        return "not joined: " + ", ".join(
             f"rank {rank} on {hosts[rank]}"
-            f" ({'no sign of life' if silent else 'alive, but busy or hanging'})"
+            f" ({'no heartbeat' if silent else 'responding, but not making progress'})"
             for rank, silent in late.items()
         )
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """The collective a rank is in: its name, and when it began."""
+    """The collective that a thread waits in: its name and start time."""
 
     name: str
     since: float
 
 
 class WatchedCommunicator:
-    """A communicator whose every collective is under a watchdog's eyes."""
+    """A communicator whose collectives a watchdog observes."""
 
     def __init__(self, communicator: Communicator, watchdog: Watchdog) -> None:
         self._inner = communicator
@@ -142,9 +149,13 @@ class WatchedCommunicator:
     def choose(self, choice: Choice) -> None:
         self._inner.choose(choice)
 
-    def lanes(self, count: int) -> list[Communicator]:
-        with self._watchdog.collective("making of lanes"):
-            return [WatchedCommunicator(lane, self._watchdog) for lane in self._inner.lanes(count)]
+    def channels(self, count: int) -> list[Communicator]:
+        self._watchdog.end_startup()
+        with self._watchdog.collective("creation of channels"):
+            return [
+                WatchedCommunicator(channel, self._watchdog)
+                for channel in self._inner.channels(count)
+            ]
 
     def allreduce(self, array: np.ndarray, algorithm: str | None = None) -> None:
         with self._watchdog.collective("all-reduce"):
@@ -194,7 +205,7 @@ class WatchedCommunicator:
 def watching(
     communicator: Communicator, *, warning_seconds: float, timeout_seconds: float
 ) -> Iterator[Communicator]:
-    """The communicator under a watchdog's eyes, within the block. One rank waits for nobody."""
+    """Within the block, a watchdog observes the communicator, unless there is only one rank."""
     if communicator.size == 1:
         yield communicator
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeddl.data.augmentation import NO_AUGMENTATION, Augmentation
-from edgeddl.data.dataset import DATASET_NAMES, Dataset, load_dataset
+from edgeddl.data.dataset import Dataset, load_dataset
 from edgeddl.data.fetch import fetch_cifar10
 from edgeddl.data.images import ImageSet, normalise
 from edgeddl.data.loader import StepBatch, TrainLoader
@@ -11,7 +11,6 @@ from edgeddl.data.locations import default_data_dir
 from edgeddl.data.sharding import epoch_permutation, split_evenly
 
 __all__ = [
-    "DATASET_NAMES",
     "NO_AUGMENTATION",
     "Augmentation",
     "Dataset",

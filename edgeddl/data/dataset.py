@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from edgeddl import registry
 from edgeddl.data import cifar10, shapes
 from edgeddl.data.images import Float32s, Images, ImageSet, ImageShape
 from edgeddl.data.locations import default_data_dir
 from edgeddl.errors import DataError
+from edgeddl.registry import DATASETS
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,8 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A data set by name: `load(data_dir, train_count, test_count)` returns its images."""
+class Source:
+    """A data set and how to load it: `load(data_dir, train_count, test_count)`."""
 
     classes: tuple[str, ...]
     mean: tuple[float, float, float]
@@ -63,26 +65,26 @@ def _generate_shapes(data_dir: Path | None, train_count: int, test_count: int) -
     return Images(train, test, verified=True)
 
 
-_SOURCES = {
-    "cifar10": _Source(
+def describe_cifar10() -> Source:
+    return Source(
         classes=cifar10.CLASSES,
         mean=cifar10.MEAN,
         std=cifar10.STD,
         train_count=cifar10.OFFICIAL.train_count,
         test_count=cifar10.OFFICIAL.test_count,
         load=_load_cifar10,
-    ),
-    "shapes": _Source(
+    )
+
+
+def describe_shapes() -> Source:
+    return Source(
         classes=shapes.CLASSES,
         mean=shapes.MEAN,
         std=shapes.STD,
         train_count=shapes.COUNTS["train"],
         test_count=shapes.COUNTS["test"],
         load=_generate_shapes,
-    ),
-}
-
-DATASET_NAMES = tuple(_SOURCES)
+    )
 
 
 def load_dataset(
@@ -109,11 +111,11 @@ def load_dataset(
     )
 
 
-def _find_source(name: str) -> _Source:
-    if name not in _SOURCES:
-        known = ", ".join(DATASET_NAMES)
+def _find_source(name: str) -> Source:
+    if name not in DATASETS:
+        known = ", ".join(DATASETS)
         raise DataError(f"unknown data set {name!r}", hint=f"choose one of: {known}")
-    return _SOURCES[name]
+    return registry.load("dataset", DATASETS[name])()
 
 
 def _apply_limit(name: str, what: str, limit: int | None, available: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.config import kernel_choice
-from edgeddl.functions import gradient_sink, parameter_gate
+from edgeddl.functions import gradient_sink, read_barrier
 from edgeddl.kernels import call_queue
 from edgeddl.kernels.call_queue import call_in_order, flush, immediate_calls, queue
 from edgeddl.kernels.checks import is_plain
@@ -71,9 +71,9 @@ class Node(chainer.FunctionNode):
         hold activations, and the time depends on how much code has to be fetched. In debug mode
         Chainer's method runs.
         """
-        gate = parameter_gate.current.gate
-        if gate is not None:
-            gate(inputs)
+        barrier = read_barrier.current.barrier
+        if barrier is not None:
+            barrier(inputs)
         if setting("debug"):
             with immediate_calls():  # Chainer reads all results
                 return super().apply(inputs)

@@ -14,10 +14,11 @@ import numpy as np
 from edgeddl import log, machine
 from edgeddl.atomic_file import write_json
 from edgeddl.comm.agreement import run_as_rank, together
-from edgeddl.comm.communicator import ALGORITHMS, Communicator
+from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.connect import connect
 from edgeddl.comm.model import LinkModel, Timing, bus_bandwidth, fit_link
 from edgeddl.errors import CommunicationError, ConfigError
+from edgeddl.registry import ALGORITHMS
 from edgeddl.table import render_table
 from edgeddl.terminal import ProgressBar
 

@@ -16,6 +16,7 @@ from edgeddl.chainer_compat import chainer
 from edgeddl.errors import ConfigError
 from edgeddl.links import ConvolutionBN, Linear
 from edgeddl.links.direct_call import DirectCall
+from edgeddl.registry import STEMS
 
 
 class BasicBlock(DirectCall, chainer.Chain):
@@ -39,8 +40,8 @@ class ResNet18(chainer.Chain):
 
     def __init__(self, classes: int, stem: str, rng: np.random.Generator) -> None:
         super().__init__()
-        if stem not in ("cifar", "imagenet"):
-            raise ConfigError(f"resnet18 has the stems cifar and imagenet, not {stem!r}")
+        if stem not in STEMS:
+            raise ConfigError(f"resnet18 has the stems {' and '.join(STEMS)}, not {stem!r}")
         self.pools = stem == "imagenet"
         with self.init_scope():
             self.stem = ConvolutionBN(3, 64, *((7, 2) if self.pools else (3, 1)), rng=rng)

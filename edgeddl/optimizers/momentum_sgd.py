@@ -1,7 +1,7 @@
 """Stochastic gradient descent with momentum over flat arrays.
 
-All parameters are in one float32 array, their gradients in another: the update is one pass over
-both instead of a call per parameter.
+All parameters lie in one float32 array and their gradients in another, so one kernel call updates
+all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MomentumSGD:
     the learning rate, so a schedule takes effect at once. Elements outside all segments are not
     changed.
 
-    `products`, if given, replace the gradients of their matrices; each matrix lies in one segment.
+    `factored`: gradients that exist only as products of thin matrices, each within one segment.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class MomentumSGD:
         *,
         momentum: float,
         nesterov: bool,
-        products: Sequence[Products] = (),
+        factored: Sequence[Products] = (),
     ) -> None:
         _check(parameters, gradients, segments)
         self.parameters = parameters
@@ -52,29 +52,34 @@ class MomentumSGD:
         self.momentum = momentum
         self.nesterov = nesterov
         self.velocity = np.zeros_like(parameters)
-        self._products = [(each, self._weight_decays(each)) for each in products]
+        self._factored = [(each, self._weight_decays(each)) for each in factored]
         self._parts: dict[tuple[int, int], np.ndarray] = {}
 
-    def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
-        """One step, in place; only of elements start to stop (excluded), if given.
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """What an update changes."""
+        return self.parameters, self.velocity
 
-        The range must contain all or none of the matrices of each `Products`.
+    def update(self, learning_rate: float, start: int = 0, stop: int | None = None) -> None:
+        """Update the elements start to stop (excluded) in place; all elements by default.
+
+        The range must contain all matrices of a bucket's factored gradients, or none of them.
         """
         if stop is None:
             stop = self.parameters.size
         rule = learning_rate, self.momentum, self.nesterov
         segments = self._segments(start, stop)
         kernels.momentum_sgd(self.parameters, self.gradients, self.velocity, segments, *rule)
-        for each, decays in self._products:
+        for each, decays in self._factored:
             if start <= each.start < stop:
                 kernels.momentum_sgd_of_products(
                     self.parameters, each, self.velocity, decays, *rule
                 )
 
     def _segments(self, start: int, stop: int) -> np.ndarray:
-        """The segments between start and stop, without products, for the kernel; cached."""
+        """Segments of start to stop without factored gradients, for the kernel; cached."""
         if (start, stop) not in self._parts:
-            bounds = (bound for each, _ in self._products for bound in each.bounds())
+            bounds = (bound for each, _ in self._factored for bound in each.bounds())
             taken = sorted(bound for bound in bounds if start <= bound[0] < stop)
             gaps = _gaps(start, stop, taken)
             parts = [
@@ -86,7 +91,7 @@ class MomentumSGD:
         return self._parts[start, stop]
 
     def _weight_decays(self, products: Products) -> np.ndarray:
-        """The weight decay of each of its matrices."""
+        """The weight decay of each matrix."""
         decays = [self._segment_around(*bounds).weight_decay for bounds in products.bounds()]
         return np.array(decays, np.float64)
 
@@ -98,7 +103,7 @@ class MomentumSGD:
 
 
 def _gaps(start: int, stop: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges of start to stop between the taken ones, which are in order."""
+    """The parts of start to stop that are not taken, in order."""
     firsts = [start, *(last for _, last in taken)]
     return list(zip(firsts, [*(first for first, _ in taken), stop], strict=True))
 

@@ -1,9 +1,9 @@
-"""How many images of a step each rank gets, so that slow boards do not hold up fast ones.
+"""Divides the images of a step among ranks by speed, so that fast boards do not wait for slow ones.
 
-A rank is busy for about a + b * n seconds with n images: a for the update and Python, b for an
-image. Shares in proportion to images per busy second leave the part of a, and taken again and
-again end where all ranks are busy for the same time. Everything here is a pure function of what
-all ranks know, so that all come to the same shares.
+A rank is busy for about a + b * n seconds with n images: a for the update and Python, b for each
+image. Shares in proportion to images per busy second neglect a, but repeated corrections converge
+to equal busy times. Everything here is a pure function of what all ranks know, so all ranks compute
+the same shares.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from edgeddl.data.sharding import split_by_speed
 from edgeddl.errors import ConfigError
 from edgeddl.table import counted
 
-# A measured share is at most this many times the even one: activations take memory by the image.
+# A measured share is at most this many times the even one, because each image takes memory.
 LARGEST_SHARE = 2
-# Steps before a window that do not count. At the start they pay for what is done once; after a
-# change the first has the shares before it, and the second waits for its images.
+# Steps before a window that do not count. The first steps of a run include one-time work. After a
+# change, the first step still has the old shares, and the second one waits for its images.
 SETTLING_STEPS = 2
-# Steps of a window: soon a first correction, then ever better figures, at last an eye on boards
-# that throttle.
+# Steps in a window: a first correction soon, then better measurements; the last size is small
+# enough to follow boards that throttle.
 FIRST_WINDOW, LAST_WINDOW = 4, 50
-# What must be won for a change: less may well be noise, above all in the short look at the start.
+# The gain that justifies a change. Less may be noise, especially in the short measurement at the
+# start.
 LEAST_GAIN, LEAST_GAIN_AT_FIRST = 0.03, 0.1
 
 
 def check_balance(balance: str | tuple[float, ...], ranks: int) -> None:
-    """Raise unless fixed speeds are as many as the ranks."""
+    """Raise unless there is one fixed speed for each rank."""
     if isinstance(balance, tuple) and len(balance) != ranks:
         raise ConfigError(
             f"--balance has {counted(len(balance), 'speed')} for {counted(ranks, 'rank')}",
-            hint="give one for each rank, in their order, or take --balance auto",
+            hint="give one speed for each rank, in order, or use --balance auto",
         )
 
 
@@ -41,7 +42,7 @@ def starting_shares(
 ) -> list[int]:
     """Images of a whole step by rank, for `balance` as in TrainConfig.
 
-    `before`: the shares in the checkpoint of a resumed run, which auto goes on with.
+    `before`: the shares in the checkpoint of a resumed run, which auto continues with.
     """
     if isinstance(balance, tuple):
         return split_by_speed(even_share * ranks, balance)
@@ -53,7 +54,7 @@ def starting_shares(
 def rebalanced(
     shares: Sequence[int], seconds: Sequence[float], least_gain: float = LEAST_GAIN
 ) -> list[int]:
-    """Shares that would end together, where these took so long; the same if that gains little."""
+    """Shares that would take equal time, given the time of these; the same if the gain is small."""
     speeds = [share / second for share, second in zip(shares, seconds, strict=True)]
     limit = LARGEST_SHARE * sum(shares) // len(shares)
     planned = split_by_speed(sum(shares), speeds, limit)
@@ -71,7 +72,7 @@ class Balancer:
         self._settling = SETTLING_STEPS
 
     def observe(self, busy_seconds: Sequence[float]) -> bool:
-        """Take in a whole step by rank; True when it has led to other shares."""
+        """Add the busy times of a whole step by rank; returns whether the shares have changed."""
         if self._settling:
             self._settling -= 1
             return False
@@ -79,7 +80,7 @@ class Balancer:
         return len(self._window) == self._window_steps and self._decide()
 
     def _decide(self) -> bool:
-        # The median: a step that the system disturbed says nothing of a board's speed.
+        # The median ignores single steps that other processes have disturbed.
         seconds = [median(of_rank) for of_rank in zip(*self._window, strict=True)]
         self._window = []
         self._window_steps = min(2 * self._window_steps, LAST_WINDOW)

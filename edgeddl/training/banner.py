@@ -1,4 +1,4 @@
-"""The table a run starts with."""
+"""The start-up table of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from edgeddl.comm.agreement import describe_ranks
 from edgeddl.table import counted, render_facts
 from edgeddl.training.forecast import Forecast
 from edgeddl.training.memory import MIB
-from edgeddl.training.startup import PreparedRun
-
-WIRE = {"none": "float32", "fp16": "half precision", "powersgd": "PowerSGD of rank {rank}"}
+from edgeddl.training.prepared_run import PreparedRun
 
 
 def render_banner(
@@ -24,10 +22,7 @@ def render_banner(
     *,
     remaining_seconds: float | None = None,
 ) -> str:
-    """Who computes what, on which data.
-
-    `ranks`: host, cpu and threads of each; `linpack`: host and result of each, where required.
-    """
+    """`ranks`: host, cpu and threads of each; `linpack`: host and result of each, if required."""
     facts = [
         *_hosts(ranks),
         *[("linpack", f"{host}: {result}") for host, result in linpack],
@@ -47,7 +42,7 @@ def render_banner(
 
 
 def _hosts(ranks: list[tuple[str, str, int]]) -> list[tuple[str, str]]:
-    """A line for each host; ranks on it, threads and cpu."""
+    """A line for each host: its ranks, threads and cpu."""
     lines = []
     for host in dict.fromkeys(host for host, _, _ in ranks):
         numbers = [rank for rank, (other, _, _) in enumerate(ranks) if other == host]
@@ -77,7 +72,7 @@ def _batch(run: PreparedRun) -> str:
     config, ranks = run.config, run.communicator.size
     return (
         f"{run.global_batch} = {config.batch_size} per rank x {config.accumulation} accumulation"
-        f" x {counted(ranks, 'rank')}; {counted(run.steps_per_epoch, 'step')} an epoch"
+        f" x {counted(ranks, 'rank')}; {counted(run.steps_per_epoch, 'step')} per epoch"
     )
 
 
@@ -86,7 +81,7 @@ def _balance(run: PreparedRun) -> str:
         return "none: one rank"
     balance, shares = run.config.balance, " ".join(map(str, run.state.shares))
     kind = ",".join(f"{speed:g}" for speed in balance) if isinstance(balance, tuple) else balance
-    return f"{kind}, {'at first ' if kind == 'auto' else ''}{shares} images a step"
+    return f"{kind}, {'initially ' if kind == 'auto' else ''}{shares} images per step"
 
 
 def _learning_rate(run: PreparedRun) -> str:
@@ -98,23 +93,11 @@ def _learning_rate(run: PreparedRun) -> str:
 
 
 def _communication(run: PreparedRun) -> str:
-    plan, config = run.arena.plan, run.config
-    if run.communicator.size == 1:
-        return "none: one rank"
-    if config.local_steps > 1:
-        every = f"every {config.local_steps} steps and at the end of an epoch"
-        return f"parameters and momentum {every}, float32 on the wire"
-    if config.communicator == "naive":
-        kind = f"naive, {counted(len(plan.slots), 'blocking all-reduce')}"
-    else:
-        buckets = counted(len(plan.buckets), "bucket")
-        kind = f"bucketed, {buckets} of about {config.bucket_bytes / 2**20:g} MiB"
-    wire = WIRE[config.compression].format(rank=config.compression_rank)
-    return f"{kind}, {wire} on the wire"
+    return "none: one rank" if run.communicator.size == 1 else run.exchange.description
 
 
 def _memory(run: PreparedRun) -> str:
-    """Predicted, of the rank with the largest part of what its host has left for it."""
+    """The prediction, and the rank that uses the largest part of its available memory."""
     rank, memory = max(enumerate(run.memory), key=lambda item: item[1].used_fraction)
     which = "" if len(run.memory) == 1 else f" (rank {rank} on {run.communicator.hosts[rank]})"
     peaks = sorted({round(each.peak_bytes / MIB) for each in run.memory})
@@ -125,12 +108,12 @@ def _memory(run: PreparedRun) -> str:
 
 
 def _link(forecast: Forecast) -> str:
-    """Measured just now, and what follows for a step."""
+    """The measured link, and the predicted communication time of a step."""
     link = forecast.link
     return (
-        f"{link.bytes_per_second / 1e6:.0f} MB/s, {link.turn_seconds * 1e3:.2f} ms a turn,"
-        f" {forecast.allreduce}; all-reduce {forecast.allreduce_seconds:.2f} s a step,"
-        f" {forecast.share:.0%} of computing's {forecast.compute_seconds:.2f} s"
+        f"{link.bytes_per_second / 1e6:.0f} MB/s, {link.turn_seconds * 1e3:.2f} ms latency,"
+        f" {forecast.allreduce}; all-reduce {forecast.allreduce_seconds:.2f} s per step,"
+        f" {forecast.share:.0%} of the compute time of {forecast.compute_seconds:.2f} s"
     )
 
 
@@ -141,7 +124,7 @@ def _eta(seconds: float) -> str:
 
 
 def _rounded(seconds: float) -> str:
-    """In two digits or so: it is an estimate."""
+    """Rounded to about two digits, because it is an estimate."""
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= 1.5 * unit:
             count = seconds / unit
@@ -151,8 +134,8 @@ def _rounded(seconds: float) -> str:
 
 def _position(run: PreparedRun) -> str:
     state, folder = run.state, run.folder
-    start = f"goes on after step {state.step}" if state.step else "starts anew"
+    start = f"continues after step {state.step}" if state.step else "starts from scratch"
     course = f"{start}, to step {run.total_steps}"
     if run.total_steps == state.step:
-        course = f"stands at its end, step {state.step}"
+        course = f"is complete at step {state.step}"
     return f"{course}, in {folder.path}" if folder else course

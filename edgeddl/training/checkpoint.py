@@ -1,6 +1,6 @@
-"""The checkpoints of a run: which are written, kept, and read when it goes on.
+"""The checkpoints of a run: which ones are written, kept, and read on resume.
 
-The format of one checkpoint is in `checkpoint_file`; its names are exported here too.
+The file format is in `checkpoint_file`, whose public names are exported here too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 BEST_NAME = "best.npz"
-# The best after an epoch, while best.npz is a better model from where --max-steps ended the run.
+# The best checkpoint after an epoch, while best.npz is a better one from the end by --max-steps.
 BEST_EPOCH_NAME = "best-epoch.npz"
 
 _STEP_NAME = re.compile(r"checkpoint-(\d{8}|[1-9]\d{8,})\.npz")
@@ -51,12 +51,12 @@ def find_checkpoints(folder: Path) -> list[Path]:
 
 
 def latest_description(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint whose description can be read, and that; None where there is none."""
+    """The newest checkpoint with a readable description, and that; None if there is none."""
     for path in reversed(find_checkpoints(folder)):
         try:
             return path, read_description(path)
         except CheckpointError:
-            continue  # whoever goes on from this folder is told
+            continue  # a run that resumes from this folder warns about it
     return None
 
 
@@ -74,12 +74,12 @@ class CheckpointStore:
     ) -> Path:
         """Write the checkpoint of a step, then remove those it supersedes.
 
-        These are all but the last `keep`, and those of later steps: the run has been taken back
-        before them, and a crash now must not bring them back as the latest. A CheckpointError
-        means that this one is not (or not as best) on the disk; earlier ones are as they were.
+        These are all but the last `keep`, and those of later steps: the run was resumed before
+        them, and after a crash they must not count as the latest. A CheckpointError means that this
+        checkpoint was not written (or not as best); earlier ones are unchanged.
 
-        A best one `at_end`, where --max-steps ended the run, is best until the run continues: then
-        `best.npz` is again what it was before.
+        `at_end`: --max-steps ended the run here. If this checkpoint is the best, `best.npz` is
+        restored when the run continues.
         """
         path = self.folder / f"checkpoint-{step:08d}.npz"
         try:
@@ -93,13 +93,13 @@ class CheckpointStore:
         return path
 
     def latest(self) -> tuple[Path, Checkpoint] | None:
-        """The newest checkpoint that can be read; None where there is none at all.
+        """The newest readable checkpoint; None if there is no checkpoint.
 
-        Damaged ones are passed over with a warning; `best.npz` is the last resort.
+        Damaged checkpoints are skipped with a warning; `best.npz` is tried last.
         """
         damaged: list[str] = []
         tried: set[Path] = set()
-        # Listed anew each time: a run that is still writing may have removed what was listed first.
+        # Listed again each time, because a run that is still writing may have removed checkpoints.
         while untried := [path for path in find_checkpoints(self.folder) if path not in tried]:
             path = untried[-1]
             tried.add(path)
@@ -111,13 +111,13 @@ class CheckpointStore:
                 continue
             except CheckpointError as error:
                 damaged.append(path.name)
-                logger.warning("%s; passing it over", error.message)
+                logger.warning("%s; skipping it", error.message)
         if damaged:
             raise _none_readable(self.folder, damaged)
         return None
 
     def _remove_temporaries(self) -> None:
-        """What a killed writer left."""
+        """Remove the files of a killed writer."""
         for path in self.folder.iterdir():
             if _TEMPORARY_NAME.fullmatch(path.name):
                 path.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class CheckpointStore:
         later = [by_step[other] for other in by_step if other > step]
         if later:
             names = ", ".join(sorted(path.name for path in later))
-            logger.warning("the run was taken back to step %d: removing the later %s", step, names)
+            logger.warning("the run is back at step %d: removing the later %s", step, names)
         earlier = [by_step[other] for other in sorted(by_step) if other <= step]
         for path in later + earlier[: -self.keep]:
             try:
@@ -138,7 +138,7 @@ class CheckpointStore:
     def _update_best(self, path: Path, is_best: bool, at_end: bool) -> None:
         best, best_epoch = self.folder / BEST_NAME, self.folder / BEST_EPOCH_NAME
         try:
-            if best_epoch.is_file():  # the end of an earlier start does not count any more
+            if best_epoch.is_file():  # the run has continued after --max-steps
                 os.replace(best_epoch, best)
             if is_best and at_end and best.is_file():
                 _link_or_copy(best, best_epoch)
@@ -147,7 +147,7 @@ class CheckpointStore:
         except OSError as error:
             raise CheckpointError(
                 f"{path} is written, but {BEST_NAME} could not be updated: {error.strerror}",
-                hint=f"an earlier {BEST_NAME} is kept; see to the space in {self.folder}",
+                hint=f"an earlier {BEST_NAME} is kept; check the free space in {self.folder}",
             ) from error
 
 
@@ -162,7 +162,7 @@ def _paths_by_step(folder: Path) -> dict[int, Path]:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Atomically make target the same as source: a hard link, or a copy where there are none."""
+    """Atomically make target a hard link to source, or a copy if links are not supported."""
     temporary = temporary_beside(target)
     try:
         os.link(source, temporary)

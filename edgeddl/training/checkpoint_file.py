@@ -1,12 +1,12 @@
-"""One checkpoint: named arrays and a JSON description in a file that is whole or is not there.
+"""The file format of a checkpoint: named arrays and a JSON description, written atomically.
 
 A checkpoint is an .npz archive (`numpy.load` opens it) with one more member, `edgeddl.json`, that
 holds the format's name and version, the names of the arrays, the description (`meta`) and a SHA-256
-over all of it. Nothing in it is ever unpickled. It is written beside its final name, brought to the
-disk and then renamed, so a reader sees the old file or the new one, whenever the writer dies.
+over all of it. Nothing in it is ever unpickled. It is written to a temporary file, synced to disk
+and renamed, so a reader sees either the old or the new file, even if the writer is killed.
 
-Members are stored, not compressed: trained fp32 weights look random to a compressor, which would
-spend a board's time to save next to nothing. So a compressed member is a foreign one, and refused.
+Members are stored, not compressed: trained float32 weights look random, so compression would take
+time on a board and save almost nothing. edgeddl writes no compressed members and refuses them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Content = TypeVar("Content")
 
 @dataclass(eq=False)
 class Checkpoint:
-    """What a run needs to go on: arrays by name, and anything JSON can hold."""
+    """What a run needs to continue: arrays by name, and a description that JSON can hold."""
 
     arrays: dict[str, np.ndarray]
     meta: dict[str, Any] = field(default_factory=dict)
@@ -46,15 +46,15 @@ class MissingCheckpointError(CheckpointError):
 
 
 class NewerFormatError(CheckpointError):
-    """Written by a later edgeddl: not damaged, so not to be passed over for an older checkpoint."""
+    """Written by a later edgeddl: not damaged, so an older checkpoint must not replace it."""
 
 
 class _DamageError(Exception):
-    """Why a file is not a whole checkpoint; turned into a CheckpointError that names the file."""
+    """Why a file is not a complete checkpoint; becomes a CheckpointError that names the file."""
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint in the place of `path`; a CheckpointError leaves that as it was."""
+    """Replace `path` by a checkpoint; a CheckpointError leaves it unchanged."""
     try:
         with replacing(path) as file:
             _write_archive(file, checkpoint)
@@ -63,12 +63,12 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read and verify a checkpoint; whatever is wrong with the file is a CheckpointError."""
+    """Read and verify a checkpoint; every problem with the file is a CheckpointError."""
     return _read(path, _read_archive)
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """The `meta` of a checkpoint alone: not its arrays, which only `read_checkpoint` verifies."""
+    """Only the `meta` of a checkpoint; `read_checkpoint` also reads and verifies the arrays."""
     return _read(path, _read_meta)
 
 
@@ -82,16 +82,16 @@ def _read(path: Path, read: Callable[[zipfile.ZipFile, int], Content]) -> Conten
         raise NewerFormatError(f"checkpoint {path} {error.message}", hint=error.hint) from None
     except _DamageError as error:
         raise _read_error(path, str(error)) from error
-    # Damaged bytes make zipfile, json and numpy raise nearly anything, MemoryError included.
+    # With damaged bytes, zipfile, json and numpy raise all kinds of errors, even MemoryError.
     except Exception as error:
         raise _read_error(path, f"{type(error).__name__}: {error}") from error
 
 
 def write_error(path: Path, error: OSError) -> CheckpointError:
-    """What to tell a user whose disk did not take a checkpoint."""
+    """The error for a checkpoint that could not be written."""
     return CheckpointError(
         f"checkpoint {path} could not be written: {error.strerror or error}",
-        hint=f"earlier ones, if any, are kept; see to space and permissions in {path.parent}",
+        hint=f"earlier ones, if any, are kept; check free space and permissions in {path.parent}",
     )
 
 
@@ -105,11 +105,11 @@ def _read_error(path: Path, reason: str) -> CheckpointError:
 def _write_archive(file: BinaryIO, checkpoint: Checkpoint) -> None:
     digest = hashlib.sha256()
     names = sorted(checkpoint.arrays)
-    # ZipInfo's default date, 1980, is used on purpose: zipfile refuses the date of a board without
-    # a clock (1970), and equal checkpoints are equal files.
+    # ZipInfo's default date, 1980, is deliberate: zipfile refuses the date of a board without a
+    # clock (1970), and equal checkpoints become equal files.
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
-            # By logical value: one copy at a time of those that are views in another memory order.
+            # In logical order; only one view of another memory order is copied at a time.
             array = np.asarray(checkpoint.arrays[name], order="C")
             _add_array(digest, name, array)
             with archive.open(zipfile.ZipInfo(_member(name)), "w", force_zip64=True) as member:
@@ -119,7 +119,7 @@ def _write_archive(file: BinaryIO, checkpoint: Checkpoint) -> None:
 
 
 def _render_header(names: list[str], meta: dict[str, Any], digest: hashlib._Hash) -> str:
-    # Hashed as JSON gives it back: the keys 1 and "1" are two now, and one when it is read.
+    # Hashed as JSON will return it: the keys 1 and "1" become one when it is read.
     meta = json.loads(json.dumps(meta))
     _add_meta(digest, meta)
     header = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "arrays": names, "meta": meta}
@@ -138,7 +138,7 @@ def _read_archive(archive: zipfile.ZipFile, file_bytes: int) -> Checkpoint:
     names, meta = header["arrays"], header["meta"]
     expected = {HEADER_MEMBER, *map(_member, names)}
     if differing := expected.symmetric_difference(archive.namelist()):
-        raise _DamageError(f"members missing or foreign: {', '.join(sorted(differing))}")
+        raise _DamageError(f"members missing or unknown: {', '.join(sorted(differing))}")
     arrays = {name: _read_array(archive, name) for name in names}
     digest = hashlib.sha256()
     for name in sorted(names):
@@ -150,7 +150,7 @@ def _read_archive(archive: zipfile.ZipFile, file_bytes: int) -> Checkpoint:
 
 
 def _check_members(archive: zipfile.ZipFile, file_bytes: int) -> None:
-    """No member can make a reader allocate more than the file holds."""
+    """Ensure that no member makes a reader allocate more than the size of the file."""
     for info in archive.infolist():
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > file_bytes:
             raise _DamageError(f"member {info.filename} is compressed or larger than the file")
@@ -174,7 +174,7 @@ def _read_header(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    # Reading the member whole checks its CRC before any of it is believed.
+    # Reading the whole member checks its CRC before any of it is used.
     content = io.BytesIO(archive.read(_member(name)))
     array: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
     return np.asarray(array, order="C")

@@ -1,4 +1,4 @@
-"""Where the time of a step goes."""
+"""Measures the time of steps, by phase."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from edgeddl.run_format import PHASES, WARM_UP_STEPS
 
 
 class StepClock:
-    """Seconds of one step by phase; of one within another, only the inner one's count."""
+    """Seconds of one step by phase; nested time counts only for the inner phase."""
 
     def __init__(self) -> None:
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
         self._started = time.perf_counter()
-        self._inner_seconds = 0.0  # of phases within the present one
+        self._inner_seconds = 0.0  # of phases nested in the current one
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         started = time.perf_counter()
-        beside, self._inner_seconds = self._inner_seconds, 0.0
+        outer, self._inner_seconds = self._inner_seconds, 0.0
         try:
             yield
         finally:
             seconds = time.perf_counter() - started
             self.phase_seconds[name] += seconds - self._inner_seconds
-            self._inner_seconds = beside + seconds
+            self._inner_seconds = outer + seconds
 
     def elapsed(self) -> float:
         return time.perf_counter() - self._started
@@ -46,7 +46,7 @@ class Stopwatch:
         self._warm_up_left = WARM_UP_STEPS
 
     def add(self, seconds: float, phase_seconds: dict[str, float], images: int) -> None:
-        """A step of this rank over so many images of its own."""
+        """Add a step of this rank; `images` are its own."""
         if self.steps and self._warm_up_left:
             self._warm_up_left -= 1
             self._reset()
@@ -57,7 +57,7 @@ class Stopwatch:
             self.phase_seconds[name] += phase_seconds[name]
 
     def _reset(self) -> None:
-        """Forget a warm-up step when the next one comes: the shortest run has a figure too."""
+        """Discard a warm-up step only when the next one comes: short runs have figures, too."""
         self.steps, self.seconds, self.images = 0, 0.0, 0
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
 
@@ -68,6 +68,6 @@ class Stopwatch:
 
     @property
     def images_per_second_alone(self) -> float:
-        """What this rank would do if it never waited for communication."""
+        """The throughput of this rank without waiting for communication."""
         busy = self.seconds - self.phase_seconds["allreduce_wait"]
         return self.images / busy if busy > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Exact evaluation: every test image is counted once, whatever the number of ranks."""
+"""Exact evaluation: every test image counts once, with any number of ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeddl.data import Dataset, normalise
 from edgeddl.data.sharding import split_by_speed
 from edgeddl.training.statistics import RunningStatistics, averaged_over_ranks
 
-# Batches without backward keep few activations: larger ones than in training fit and run faster.
+# Without backward, few activations are kept, so larger batches fit than in training and run faster.
 BATCH_SIZE = 64
 
 
@@ -28,7 +28,7 @@ def evaluate(
 ) -> Evaluation:
     """Loss and accuracy over the whole test set, with statistics averaged over ranks.
 
-    Ranks take test images in the proportions of their shares of a training step.
+    Ranks divide the test images in the proportions of their shares of a training step.
     """
     images_of = split_by_speed(len(dataset.test), shares)
     start = sum(images_of[: communicator.rank])

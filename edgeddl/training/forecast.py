@@ -1,4 +1,4 @@
-"""A quick look at computing and links before the first step: who gets how much, what it costs."""
+"""Measures computation and links before the first step, to choose shares and predict step times."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeddl.chainer_compat import F, chainer
-from edgeddl.comm.bucket import ITEM_BYTES
 from edgeddl.comm.communicator import Choice
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import Always, RingFrom, choose_ring_from, measure_link
 from edgeddl.training.balance import LEAST_GAIN_AT_FIRST, rebalanced
-from edgeddl.training.startup import PreparedRun
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.statistics import RunningStatistics
 
-# Enough for kernels to run at their speed, and over in a second or two on a board.
+# Enough images for kernels to reach their speed; takes one or two seconds on a board.
 IMAGES = 8
-# Of computing a step: backward has the gradients of inputs and of parameters, forward one product.
+# Backward's part of the compute time: it computes two products, for inputs and parameters, forward
+# one.
 BACKWARD_PART = 2 / 3
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The links as measured, and the seconds of a step for communication and for computing.
+    """The measured link, and the seconds of a step for communication and for computation.
 
-    allreduce: by which algorithm, as people read it
-    hidden_part: of computing, the part during which gradients travel
+    allreduce: a description of the algorithm
+    hidden_part: the part of the compute time that overlaps with communication
     """
 
     link: LinkModel
@@ -38,22 +38,22 @@ class Forecast:
 
     @property
     def step_seconds(self) -> float:
-        """Computing, and what of the all-reduces it does not hide."""
+        """Compute time, and the part of the all-reduces that it does not hide."""
         hidden = self.hidden_part * self.compute_seconds
         return self.compute_seconds + max(self.allreduce_seconds - hidden, 0.0)
 
     @property
     def share(self) -> float:
-        """Communication of a step over its computing: what backward has to hide."""
+        """Communication time over compute time."""
         return self.allreduce_seconds / self.compute_seconds
 
 
 def choose_allreduce(run: PreparedRun) -> Choice:
-    """Collective: the algorithm that --allreduce names, or the one that suits the links.
+    """Collective: the algorithm that --allreduce names, or the fastest one for the links.
 
-    A resumed run goes on with what was chosen at its start: another order of summation would make
-    other bits. Where there were no links, or neighbours could not connect, nothing was chosen, and
-    it tries again: there may be some by then, and their lack must not slow a run down to its end.
+    A resumed run keeps the choice of its start, because another order of summation would change
+    bits. If there were no links, or neighbours could not connect, nothing was chosen. The run then
+    tries again, so that a temporary failure does not slow it down to its end.
     """
     forced = run.config.allreduce
     choice = _ring_from(run) if forced == "auto" else Always(forced)
@@ -62,7 +62,7 @@ def choose_allreduce(run: PreparedRun) -> Choice:
 
 
 def _ring_from(run: PreparedRun) -> RingFrom:
-    if run.config.compression == "fp16":  # which only the ring can add
+    if run.exchange.policy.needs_ring:
         return RingFrom(0)
     if run.state.ring_from_bytes is None:
         run.state.ring_from_bytes = choose_ring_from(run.communicator).size_bytes
@@ -70,14 +70,14 @@ def _ring_from(run: PreparedRun) -> RingFrom:
 
 
 def measure_computing(run: PreparedRun) -> list[float]:
-    """Collective: what an image takes, by rank; nothing where ranks are not processes."""
+    """Collective: the compute time of an image by rank; empty if ranks are threads."""
     if run.communicator.medium == "threads" or run.total_steps == run.state.step:
         return []
     return run.communicator.allgather(_image_seconds(run))
 
 
 def share_by_speed(run: PreparedRun, image_seconds: list[float]) -> None:
-    """The first shares of --balance auto; a resumed run goes on with those it had."""
+    """Set the first shares of --balance auto; a resumed run keeps its own."""
     if run.config.balance == "auto" and image_seconds and run.state.step == 0:
         seconds = _step_seconds(run, image_seconds)
         run.state.shares = rebalanced(run.state.shares, seconds, LEAST_GAIN_AT_FIRST)
@@ -86,7 +86,7 @@ def share_by_speed(run: PreparedRun, image_seconds: list[float]) -> None:
 def make_forecast(
     run: PreparedRun, allreduce: Choice, image_seconds: list[float]
 ) -> Forecast | None:
-    """Collective, after all that is chosen by measuring; None where there are no links."""
+    """Collective: the prediction for the choices made before; None if there are no links."""
     if not image_seconds or run.communicator.size == 1:
         return None
     link = measure_link(run.communicator, allreduce)
@@ -95,14 +95,14 @@ def make_forecast(
         str(allreduce),
         allreduce_seconds=_allreduce_seconds(run, link),
         compute_seconds=max(_step_seconds(run, image_seconds)),
-        hidden_part=BACKWARD_PART if _overlaps(run) else 0.0,
+        hidden_part=BACKWARD_PART if run.exchange.overlaps_backward else 0.0,
     )
 
 
 def remaining_seconds(
     run: PreparedRun, image_seconds: list[float], forecast: Forecast | None
 ) -> float | None:
-    """About how long the run will take: its steps and its evaluations; None if not measured."""
+    """The estimated time of all steps and evaluations; None if it was not measured."""
     if not image_seconds:
         return None
     compute = max(_step_seconds(run, image_seconds))
@@ -113,31 +113,20 @@ def remaining_seconds(
     return left * step + evaluations * test_steps * compute * (1 - BACKWARD_PART)
 
 
-def _overlaps(run: PreparedRun) -> bool:
-    """Whether gradients travel while others are computed."""
-    return run.config.communicator == "bucketed" and run.config.local_steps == 1
-
-
 def _step_seconds(run: PreparedRun, image_seconds: list[float]) -> list[float]:
-    """Of a step's computing, by rank."""
+    """The compute time of a step, by rank."""
     return [share * each for share, each in zip(run.state.shares, image_seconds, strict=True)]
 
 
 def _allreduce_seconds(run: PreparedRun, link: LinkModel) -> float:
-    """Of a step, one all-reduce after the other."""
-    ranks, config = run.communicator.size, run.config
-    if config.local_steps > 1:  # parameters and momentum, once a round
-        trained_bytes = run.arena.plan.trained_length * ITEM_BYTES
-        return 2 * link.allreduce_seconds(trained_bytes, ranks) / config.local_steps
-    buckets = run.arena.plan.buckets
-    if config.communicator == "naive":
-        buckets = run.arena.plan.single_slots
-    payloads = [size for bucket in buckets for size in run.bucket_sum.payloads(bucket)]
-    return sum(link.allreduce_seconds(size, ranks) for size in payloads)
+    """The mean over steps, if all-reduces follow one another."""
+    exchange, ranks = run.exchange, run.communicator.size
+    seconds = sum(link.allreduce_seconds(size, ranks) for size in exchange.payloads())
+    return seconds / exchange.round_steps
 
 
 def _image_seconds(run: PreparedRun) -> float:
-    """Forward and backward of blank images; the first time touches memory and is left out."""
+    """The time of forward and backward without the first pass, which touches new memory."""
     blank = np.zeros((IMAGES, *run.dataset.image_shape), np.float32)
     statistics = RunningStatistics(run.model)
     before = statistics.flat()

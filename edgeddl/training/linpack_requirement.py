@@ -1,4 +1,4 @@
-"""--require-linpack: no run on a host that is known to be slow, or that nobody has looked at."""
+"""--require-linpack: refuses to run on hosts that have not passed the LINPACK check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgeddl.linpack.record import NodeRecord, check_passed
 
 
 def require_linpack(communicator: Communicator) -> list[tuple[str, str]]:
-    """Collective: a line for each host; raises on all ranks where a host has not passed."""
+    """Collective: host and result of each host; raises on all ranks if a host has not passed."""
     record = together(communicator, lambda: check_passed(communicator.host))
     lines = communicator.allgather((communicator.host, _describe(record)))
     return list(dict.fromkeys(lines))

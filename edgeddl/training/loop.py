@@ -1,4 +1,4 @@
-"""The loop over steps: train, evaluate, keep checkpoints, until done or asked to stop."""
+"""The training loop: steps, evaluation and checkpoints, until the run is complete or stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgeddl.training.updater import Updater
 class StepReport:
     """A step as extensions see it, on each rank.
 
-    ranks: what each rank tells of the step before this one; empty steps in the first.
+    ranks: each rank's report of the previous step; empty reports in the first step
     """
 
     state: RunState
@@ -36,25 +36,25 @@ class StepReport:
 
     @property
     def busy_seconds(self) -> tuple[float, ...]:
-        """By rank, how long each worked on the step before this one without waiting."""
+        """By rank, the time of the previous step without waiting."""
         return tuple(rank.busy_seconds for rank in self.ranks)
 
 
 class Extension(Protocol):
-    """Something that looks on; called on every rank, in the order given: it may be collective."""
+    """Called on every rank, in the given order, so it may make collective calls."""
 
     def on_step(self, report: StepReport) -> None:
         """After each step."""
 
     def on_epoch(self, state: RunState) -> None:
-        """After each epoch, when its entry in the history has been made."""
+        """After each epoch, when the history has its entry."""
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
-        """After a step, and its epoch's evaluation, where the run could be taken up again."""
+        """After a step and its evaluation, if the run could be resumed from here."""
 
 
 class TrainingLoop:
-    """Runs from where the state stands to the end of the last epoch, or to a stop."""
+    """Runs from the current state to the end of the last epoch, or to a stop."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TrainingLoop:
         self._extensions = extensions
         self._stop = stop
         self._make_clock = make_clock
-        self._synchronised = True  # all ranks have the same parameters
+        self._synchronised = True  # all ranks hold the same parameters
 
     @property
     def done(self) -> bool:
@@ -92,20 +92,20 @@ class TrainingLoop:
         return (reached and self._synchronised) or self.state.epoch >= self._config.epochs
 
     def run(self) -> None:
-        if self.state.epoch_to_record:  # the run was stopped just before
+        if self.state.epoch_to_record:  # the run was stopped before its evaluation
             self._record_epoch()
             self._pause()
         while not (self.done or self.stopped):
             self._run_epoch()
-        if self._end_is_to_record:  # the run was stopped at this step before
+        if self._end_is_to_record:  # likewise
             self._record_end()
             self._pause()
 
     def final_accuracy(self) -> float | None:
         """Accuracy at the end of the run.
 
-        A run that was stopped by a signal is not evaluated: whoever stops it does not want to wait.
-        Then it is that of the last evaluation; None if there was none.
+        A run that was stopped by a signal is not evaluated, because its user does not want to wait.
+        The accuracy is then that of the last evaluation; None if there was none.
         """
         if self.state.accuracy is not None:
             return self.state.accuracy
@@ -164,7 +164,7 @@ class TrainingLoop:
 
     @property
     def _end_is_to_record(self) -> bool:
-        """Whether --max-steps has ended the run where no evaluation was due."""
+        """Whether --max-steps has ended the run at a step without an evaluation."""
         return self.done and not self.stopped and self.state.accuracy is None
 
     def _record_end(self) -> None:

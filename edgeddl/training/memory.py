@@ -1,7 +1,7 @@
 """Predicts each rank's peak memory before the first step, and refuses a batch that does not fit.
 
-A rank that takes more than its host has is killed by the kernel, without a word of its own. Ranks
-on the same host share what is left there. Real runs peaked at 0 to 8 % more than predicted, with
+The kernel kills a rank that takes more memory than its host has, and the rank cannot report it.
+Ranks on the same host share its memory. Real runs peaked at 0 to 8 % more than predicted, with
 accumulation at 11 to 15 % more (ResNet-18 and ResNet-9, batch 4 to 128, 1 and 2 ranks, x86_64).
 """
 
@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from edgeddl import machine
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.agreement import describe_ranks
-from edgeddl.comm.arena import Arena
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import GradientExchange
 from edgeddl.config import TrainConfig
 from edgeddl.errors import MemoryShortage
 from edgeddl.hardware import allowed_bytes
@@ -25,9 +24,9 @@ from edgeddl.training.balance import starting_shares
 from edgeddl.training.evaluator import BATCH_SIZE as EVALUATION_BATCH
 from edgeddl.training.pass_memory import BlankPasses, pass_bytes, without_trace
 
-WARNING_MARGIN = 0.15  # of the peak: the most that predictions were too low
-# Resident memory includes pages of files, which the kernel drops before it kills: a run that was
-# predicted to need 6 % more than there was did train.
+WARNING_MARGIN = 0.15  # of the peak: predictions were too low by at most this
+# Resident memory includes pages of files, which the kernel drops before it kills a process: a run
+# that was predicted to need 6 % more than its host had did train.
 REFUSAL_MARGIN = -0.1
 FRAGMENTATION = 1.05  # arrays of a pass leave holes in the heap
 LOADED_STEPS = 2  # one in use, one being prepared
@@ -37,7 +36,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class MemoryPrediction:
-    """Bytes of one rank: resident now, at its peak, and left on its host for it (None: unknown)."""
+    """Bytes of one rank: resident now, at its peak, and available on its host (None: unknown)."""
 
     resident_bytes: int
     peak_bytes: int
@@ -45,12 +44,12 @@ class MemoryPrediction:
 
     @property
     def most_bytes(self) -> int | None:
-        """What the rank can have in total."""
+        """The most memory that the rank can use."""
         return None if self.allowed_bytes is None else self.resident_bytes + self.allowed_bytes
 
     @property
     def used_fraction(self) -> float:
-        """The peak's part of what the rank can have."""
+        """The peak as a part of the most memory."""
         return self.peak_bytes / self.most_bytes if self.most_bytes else 0.0
 
     def fits(self, margin: float) -> bool:
@@ -59,28 +58,27 @@ class MemoryPrediction:
 
 def check_memory(
     config: TrainConfig,
-    communicator: Communicator,
     model: chainer.Chain,
-    arena: Arena,
-    bucket_sum: BucketSum,
+    exchange: GradientExchange,
     *,
     image_shape: tuple[int, ...],
     train_images: int,
 ) -> list[MemoryPrediction]:
     """Collective: every rank's prediction; an error or a warning if one does not fit.
 
-    Empty if ranks are threads of one process, whose memory cannot be told apart.
+    Empty if ranks are threads of one process, which share their memory.
     """
+    communicator = exchange.communicator
     if communicator.medium == "threads":
         return []
     batch = _largest_micro_batch(config, communicator, train_images)
     with without_trace(model):
-        passes = BlankPasses(model, arena, image_shape)
+        passes = BlankPasses(model, exchange.arena, image_shape)
         image_bytes = 4 * math.prod(image_shape)
-        peak_bytes = _peak_by_batch(config, communicator, arena, bucket_sum, passes, image_bytes)
+        peak_bytes = _peak_by_batch(config, exchange, passes, image_bytes)
         own = MemoryPrediction(machine.resident_memory_bytes(), peak_bytes(batch))
         peers = communicator.hosts.count(communicator.host)
-        communicator.allgather(None)  # what is left is read when every rank holds what it holds
+        communicator.allgather(None)  # all ranks have allocated their arrays
         left = allowed_bytes()
         allowed = None if left is None else left // peers
         own = replace(own, allowed_bytes=allowed)
@@ -107,27 +105,19 @@ def _largest_micro_batch(config: TrainConfig, communicator: Communicator, images
 
 
 def _peak_by_batch(
-    config: TrainConfig,
-    communicator: Communicator,
-    arena: Arena,
-    bucket_sum: BucketSum,
-    passes: BlankPasses,
-    image_bytes: int,
+    config: TrainConfig, exchange: GradientExchange, passes: BlankPasses, image_bytes: int
 ) -> Callable[[int], int]:
     """This rank's peak memory for any micro-batch."""
     evaluation = pass_bytes(passes.evaluate, EVALUATION_BATCH)
-    parameters = arena.parameters.nbytes
+    parameters = exchange.arena.parameters.nbytes
     constant = machine.used_memory_bytes()
-    if communicator.size > 1:
-        # what all-reduces receive into, and compressed gradients or the parameters to be averaged
-        payloads = [size for bucket in arena.plan.buckets for size in bucket_sum.payloads(bucket)]
-        constant += parameters + (sum(payloads) if config.compression != "none" else 0)
-        constant += parameters if config.local_steps > 1 else 0
+    if exchange.communicator.size > 1:
+        constant += parameters + exchange.buffer_bytes()  # the first: receive buffers
 
     def peak_bytes(batch: int) -> int:
         share = max(config.batch_size * config.accumulation, batch)
         loaded = LOADED_STEPS * share * image_bytes
-        added = parameters if batch < share else 0  # gradients of a micro-batch, to be added
+        added = parameters if batch < share else 0  # gradients of a single micro-batch
         most = max(pass_bytes(passes.train, batch), evaluation, SNAPSHOT_COPIES * parameters)
         return constant + loaded + added + round(most * FRAGMENTATION)
 
@@ -135,7 +125,7 @@ def _peak_by_batch(
 
 
 def _largest_fitting(peak_bytes: Callable[[int], int], own: MemoryPrediction, batch: int) -> int:
-    """The largest micro-batch that fits with the margin, or else is not refused; 0 if none."""
+    """The largest micro-batch that fits with the warning margin, or is not refused; 0 if none."""
     one_image = replace(own, peak_bytes=peak_bytes(1))
     margin = WARNING_MARGIN if one_image.fits(WARNING_MARGIN) else REFUSAL_MARGIN
 

@@ -26,24 +26,24 @@ def observe_parameters(
 ) -> list[ParameterSpec]:
     """The model's parameters in the order in which backward completes their gradients.
 
-    A pass of blank images through the model shows the order; Chainer's backward is
-    deterministic, so it is the order of every later pass, on every rank. Frozen parameters need no
-    gradient from now on: backward does not compute it.
+    A pass of blank images through the model shows the order. Chainer's backward is deterministic,
+    so it is the order of every later pass, on every rank. Frozen parameters no longer require a
+    gradient, so backward does not compute it.
     """
-    blank = np.zeros((2, *image_shape), np.float32)  # batch normalisation wants more than one
+    blank = np.zeros((2, *image_shape), np.float32)  # batch normalisation needs more than one
     with chainer.using_config("train", False), chainer.no_backprop_mode():
-        logits = model(blank)  # also gives parameters their shapes where a link leaves them open
+        logits = model(blank)  # also initialises parameters without a shape
     if logits.shape != (2, classes):
         raise ConfigError(
-            f"the model turns two images into an array of shape {logits.shape},"
-            f" expected (2, {classes}): one score a class"
+            f"the model returns an array of shape {logits.shape} for two images,"
+            f" expected (2, {classes}): one score for each class"
         )
     parameters = named_parameters(model)
     frozen = {name for name, parameter in parameters.items() if is_frozen(parameter)}
     if parameters and len(frozen) == len(parameters):
         raise ConfigError(
             "all parameters of the model are frozen: there is nothing to train",
-            hint="call enable_update() of the layers that are to be trained",
+            hint="call enable_update() of the layers to train",
         )
     for name in frozen:
         parameters[name]._requires_grad = parameters[name].node._requires_grad = False
@@ -76,10 +76,10 @@ def move_parameters(model: chainer.Chain, arena: Arena) -> None:
 
 
 def plan_segments(arena: Arena, weight_decay: float) -> list[Segment]:
-    """Runs of parameters with the same weight decay; none on biases and batch normalisation.
+    """Consecutive parameters with the same weight decay; biases and batch normalisation have none.
 
-    What has one axis is a bias or belongs to a normalisation: pulling it to zero does not
-    regularise, it shifts and rescales.
+    A parameter with one axis is a bias or belongs to a normalisation. Weight decay would shift or
+    rescale activations instead of regularising.
     """
     segments: list[Segment] = []
     for slot in arena.plan.slots:
@@ -97,13 +97,14 @@ def _spec(name: str, parameter: chainer.Parameter, use: Use) -> ParameterSpec:
     if parameter.dtype != np.float32:
         raise ConfigError(f"parameter {name} is {parameter.dtype}, expected float32")
     axes = range(parameter.ndim)
-    # Convolution weights (K, C, kh, kw) lie as [kh][kw][C][K]: channels last, as activations.
+    # Convolution weights (K, C, kh, kw) are stored as [kh][kw][C][K]: channels last, as
+    # activations.
     memory_axes = (2, 3, 1, 0) if parameter.ndim == 4 else tuple(axes)
     return ParameterSpec(name, tuple(parameter.shape), memory_axes, use)
 
 
 class _Recorder:
-    """A gradient sink that remembers in which order parameters were asked for."""
+    """A gradient sink that records the order in which functions ask for views."""
 
     def __init__(self) -> None:
         self.views: dict[int, np.ndarray] = {}  # by id of the parameter
@@ -114,10 +115,10 @@ class _Recorder:
         return view
 
     def ready(self, parameter: Any) -> None:
-        """There is nothing to be done with it."""
+        """Nothing to do."""
 
     def use_of(self, parameter: chainer.Parameter) -> Use:
-        """After backward: a gradient that is not what was written to the first view is a sum."""
+        """After backward: a gradient that is not the first view is a sum of several."""
         if parameter.grad is None:
             return Use.UNUSED
         view = self.views.get(id(parameter))

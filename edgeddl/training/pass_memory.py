@@ -1,9 +1,9 @@
-"""Measures the memory of a pass through the model, without ever taking that much.
+"""Predicts the memory of a pass through the model from smaller passes.
 
 The memory of a pass is a + b * images. Two small passes of blank images give a and b. They run
-with the limits of the functions (which arrays are kept, how many kernels wait) scaled down by the
-same factor as the batch: without that, a small batch would keep more for each image than a large
-one. tracemalloc counts the bytes of all arrays.
+with the limits of the functions (which arrays are kept, how many kernel calls are queued) scaled
+down by the same factor as the batch. Otherwise a small batch would keep more memory per image than
+a large one. tracemalloc counts the bytes of all arrays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IMAGES = (2, 3)  # of the small passes; batch normalisation needs more than one
 
 
 def pass_bytes(run_pass: Callable[[int], object], images: int) -> int:
-    """The most memory that arrays take during a pass of this many images, by extrapolation."""
+    """The extrapolated peak memory of arrays during a pass of this many images."""
     few, more = (_traced_peak(run_pass, count, count / images) for count in IMAGES)
     return max(round(few + (more - few) / (IMAGES[1] - IMAGES[0]) * (images - IMAGES[0])), 0)
 
@@ -50,7 +50,7 @@ def _traced_peak(run_pass: Callable[[int], object], images: int, scale: float) -
 
 
 class BlankPasses:
-    """Passes of blank images through a model, which leave no trace in it."""
+    """Passes of blank images through a model."""
 
     def __init__(self, model: chainer.Chain, arena: Arena, image_shape: tuple[int, ...]) -> None:
         self._model = model
@@ -88,7 +88,7 @@ def without_trace(model: chainer.Chain) -> Iterator[None]:
 
 
 class _ArenaSink:
-    """Gradients go where they go in training, so they take no memory of their own."""
+    """Writes gradients to the arena, as in training, so they take no additional memory."""
 
     def __init__(self, model: chainer.Chain, arena: Arena) -> None:
         parameters = named_parameters(model)
@@ -98,4 +98,4 @@ class _ArenaSink:
         return self._views.get(id(parameter))
 
     def ready(self, parameter: Any) -> None:
-        """Nothing to send."""
+        """Nothing to do."""

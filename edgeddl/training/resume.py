@@ -1,9 +1,9 @@
 """Which run `--resume` continues, and with which options.
 
-A run continues with the options it was started with, from its options.json or, for a checkpoint
-that stands alone, from the checkpoint. The command line may change what is safe to change
-(config.CHANGEABLE_OPTIONS, and smaller micro-batches of the same step). Anything else is refused,
-because the run would no longer be the same.
+A run continues with the options it was started with: from its options.json or, for a checkpoint
+outside of a run folder, from the checkpoint. The command line may change the options in
+config.CHANGEABLE_OPTIONS, and split the batch into smaller micro-batches. Any other change is
+refused, because the run would no longer be the same.
 
 Only rank 0 has the run on its disk, so it reads the options and sends them to the other ranks.
 """
@@ -37,7 +37,7 @@ DEFAULTS = TrainConfig().to_json()
 
 @dataclass(frozen=True)
 class Origin:
-    """What is continued: a run folder or a checkpoint, and the options found in `source`."""
+    """The run folder or checkpoint to continue from, and the options found in `source`."""
 
     path: str
     source: str
@@ -66,7 +66,7 @@ def continue_run(
 
 
 def check_unchanged(before: Mapping[str, Any], config: TrainConfig, origin: str) -> None:
-    """Raise unless `config` trains what a run of the options `before` (as JSON) has trained."""
+    """Raise if `config` changes options of `before` (as JSON) that a resumed run must keep."""
     now = config.to_json()
     changeable: tuple[str, ...] = (*START_OPTIONS, *CHANGEABLE_OPTIONS)
     if _has_same_step({**DEFAULTS, **before}, now):
@@ -146,8 +146,8 @@ def _read_options(folder: RunFolder) -> dict[str, Any] | None:
 def _choose_run(config: TrainConfig, given: Collection[str]) -> RunFolder | None:
     """--resume auto: the run in --run-dir, or the newest unfinished one in runs/.
 
-    Where all are finished, the newest. Runs of another model or data set than those given are left
-    alone. Without any run, a new one starts if the user has said what to train.
+    If all are finished, the newest. Runs of another model or data set than those given are ignored.
+    If there is no run, a new one starts, provided the user has given a model or data set.
     """
     if config.run_dir:
         explicit = RunFolder(config.run_dir)
@@ -169,7 +169,7 @@ def _choose_run(config: TrainConfig, given: Collection[str]) -> RunFolder | None
     if set(MODEL_OPTIONS).isdisjoint(given):
         raise ConfigError(
             f"--resume auto: there is no run to continue in {place}",
-            hint="to start a new run if there is none, say what to train, such as --model resnet18",
+            hint="to start a new run if there is none, name a model, such as --model resnet18",
         )
     logger.info("--resume auto: no run to continue in %s, starting a new one", place)
     return None
@@ -177,13 +177,13 @@ def _choose_run(config: TrainConfig, given: Collection[str]) -> RunFolder | None
 
 def _is_busy(run: RunFolder) -> bool:
     if busy := is_in_use(run.path):
-        logger.info("--resume auto: leaving out %s, which another job is training", run.path)
+        logger.info("--resume auto: ignoring %s, which another job is training", run.path)
     return busy
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A run that `auto` may choose; what cannot be read of it is an error once it is chosen."""
+    """A run that `auto` may choose; unreadable parts are an error only if it is chosen."""
 
     folder: RunFolder
     options: Mapping[str, Any]
@@ -205,7 +205,7 @@ class _Candidate:
         return {name: str(self.options.get(name)) for name in MODEL_OPTIONS}
 
     def has_reached(self, epochs: int | None) -> bool:
-        """Whether the run has had so many epochs, by default its own number."""
+        """Whether the run has had this many epochs, by default its own --epochs."""
         own = self.options.get("epochs")
         wanted = epochs or (own if isinstance(own, int) else 0)
         done = self.state is not None and self.state.epoch >= wanted
@@ -227,7 +227,7 @@ def _merge(config: TrainConfig, given: Collection[str], origin: Origin) -> Train
 
 
 def _report(merged: TrainConfig, given: Collection[str], origin: Origin) -> None:
-    """Say which options were taken from where."""
+    """Log which options were taken from where."""
     options, before = merged.to_json(), {**DEFAULTS, **origin.options}
     kept = [
         _written_out(name, value)

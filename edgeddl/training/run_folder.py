@@ -17,13 +17,13 @@ from edgeddl.errors import CheckpointError, ConfigError
 from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
 
 RUNS_FOLDER = Path("runs")
-# Folder names end at 255 bytes; this leaves room for the number and stays readable.
+# File systems limit names to 255 bytes; this leaves room for a number and is readable.
 _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder for one run. Without `resume_from` a run goes on from its own latest checkpoint."""
+    """The folder of one run. Without `resume_from`, a run resumes from its latest checkpoint."""
 
     path: Path
     resume_from: Path | None = None
@@ -58,7 +58,7 @@ class RunFolder:
 
     @property
     def holds_a_run(self) -> bool:
-        """Whether a run has written here: its options come before all else."""
+        """Whether a run has written here; it writes its options first."""
         return self.options.exists() or self.has_checkpoints
 
 
@@ -69,11 +69,11 @@ def run_name(model: str, dataset: str) -> str:
 
 
 def choose_run_folder(base: Path, name: str, explicit: Path | None, resume: str) -> RunFolder:
-    """The folder for a run named `name`, made and writable.
+    """Create the folder for a run named `name`, and check that it is writable.
 
-    `explicit` is the folder the user asked for; without it a run lives in a numbered one in `base`.
-    `resume` is "never" (a new run), or the path of a checkpoint or a run folder to go on from: in
-    its own run folder, unless `explicit` says where.
+    `explicit` is the user's --run-dir; without it, a new run gets a numbered folder in `base`.
+    `resume` is "never" (a new run), or the path of a checkpoint or run folder to resume from. A
+    resumed run uses its own folder, unless `explicit` names another one.
     """
     if resume == "never":
         folder = _unused(explicit) if explicit else _new_folder(base, name)
@@ -86,7 +86,7 @@ def choose_run_folder(base: Path, name: str, explicit: Path | None, resume: str)
 def locate(source: Path, option: str = "--resume") -> tuple[RunFolder | None, Path | None]:
     """The run folder and the checkpoint that a path names.
 
-    A run folder names no checkpoint; a checkpoint that stands alone is in no run folder.
+    For a run folder, the checkpoint is None; for a checkpoint outside of one, the folder is None.
     """
     path = Path(os.path.abspath(source))
     if os.path.isdir(path):
@@ -129,7 +129,7 @@ def check_not_of_a_run(option: str, path: Path) -> None:
 
 def _unused(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    if folder.holds_a_run or any(record.exists() for record in folder.records):
+    if folder.holds_a_run or any(record.is_file() for record in folder.records):
         raise ConfigError(
             f"the run folder {path} already holds another run",
             hint=f"continue that run with --resume {path}, or give another --run-dir",
@@ -143,7 +143,7 @@ def _new_folder(base: Path, name: str) -> RunFolder:
         base.mkdir(parents=True, exist_ok=True)
         while True:
             path = base / (name if number == 1 else f"{name}-{number}")
-            with contextlib.suppress(FileExistsError):  # another job took it since the listing
+            with contextlib.suppress(FileExistsError):  # another job has just created it
                 path.mkdir()
                 return RunFolder(path)
             number += 1
@@ -152,7 +152,7 @@ def _new_folder(base: Path, name: str) -> RunFolder:
 
 
 def _numbered(base: Path, name: str) -> dict[int, Path]:
-    """What is in `base` under the run's name, by number; the plain name is number 1."""
+    """Folders of this name in `base` by number; the name without a number is 1."""
     pattern = re.compile(re.escape(name) + r"(?:-([2-9]|[1-9]\d+))?")
     try:
         found = [(pattern.fullmatch(path.name), path) for path in base.iterdir()]
@@ -180,7 +180,7 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _check_writable(folder: RunFolder) -> None:
-    """Find out now, not at the first checkpoint hours later."""
+    """Fail now, not at the first checkpoint hours later."""
     try:
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         for path in (folder.path, folder.checkpoints):
@@ -195,5 +195,5 @@ def _check_writable(folder: RunFolder) -> None:
 def _unwritable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(
         f"the run folder {path} cannot be written to: {error.strerror or error}",
-        hint="give a folder you may write to as --run-dir",
+        hint="use --run-dir with a folder that you can write to",
     )

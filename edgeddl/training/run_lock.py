@@ -1,4 +1,4 @@
-"""Marks a run folder as in use, so that two jobs never write to the same run."""
+"""Locks a run folder, so that two jobs never write to the same run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeddl.errors import ConfigError
 
 @contextmanager
 def using(folder: Path | None) -> Iterator[None]:
-    """Hold the lock of a run folder; a job that dies releases it. None: a rank without a folder."""
+    """Hold the lock of a run folder; the end of the process releases it. None: no folder."""
     if folder is None:
         yield
         return
@@ -47,7 +47,7 @@ def _lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # file systems without locks: nothing can be known
+    except OSError:  # the file system has no locks
         return True
     return True
 

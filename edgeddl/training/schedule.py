@@ -58,7 +58,7 @@ def plan_schedule(
     one-cycle  rises linearly from peak / 25 to the peak at 30 % of the run and falls linearly to 0;
                this is its own warm-up: `start` and `warmup_epochs` have no effect
 
-    Before the beginning and after the end of the run the rate is that of the beginning and the end.
+    Before the start and after the end of the run, the rate is that of the start and the end.
     """
     _require_choice("schedule", kind, get_args(ScheduleKind))
     _check_run(peak, epochs)
@@ -80,14 +80,14 @@ def _constant(peak: float) -> Schedule:
 
 
 def _cosine(peak: float, begin: float, end: float) -> Schedule:
-    # A run that is all warm-up leaves no time to fall in.
+    # If the whole run is warm-up, the length must not be 0.
     length = max(end - begin, math.ulp(end))
     return lambda progress: peak * 0.5 * (1.0 + math.cos(math.pi * (progress - begin) / length))
 
 
 def _step(peak: float, epochs: float, step_at: tuple[float, ...], factor: float) -> Schedule:
-    # progress / epochs rounds to the same number as the fraction was written with (7 of 10 epochs
-    # is 0.7); fraction * epochs may come out above it, and the drop one step late.
+    # progress / epochs rounds to the same number as the given fraction (7 of 10 epochs is 0.7).
+    # fraction * epochs may be larger, and the drop one step late.
     return lambda progress: peak * factor ** bisect_right(step_at, progress / epochs)
 
 

@@ -1,13 +1,14 @@
-"""Turns a run into a checkpoint and back.
+"""Captures a run in a checkpoint and restores it.
 
-    parameters/NAME         the model as Chainer saves it: parameters, and for load_npz(...,
-                            path="parameters/"), not for a run, averaged statistics and counters
+    parameters/NAME         the model as Chainer saves it: parameters; also averaged statistics and
+                            counters, only for chainer's load_npz(..., path="parameters/")
     velocity/NAME           the optimizer's momentum
     statistics/NAME         batch normalisation's running statistics, averaged over ranks
-    rank_statistics/NAME    the same of every rank: a resumed run equals an uninterrupted one
+    rank_statistics/NAME    the same of every rank, so a resumed run equals an uninterrupted one
+    COMPRESSION/...         the state of the gradient exchange, under the value of --compression
 
-With another number of ranks every rank starts from the averaged statistics. What compression adds
-is in `compression_state`.
+With another number of ranks, every rank starts from the averaged statistics. With another
+--compression or --compression-rank, the exchange starts from its initial state.
 """
 
 from __future__ import annotations
@@ -21,29 +22,35 @@ import numpy as np
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.communicator import Communicator
+from edgeddl.comm.exchange import GradientExchange
 from edgeddl.config import MODEL_OPTIONS, TrainConfig
 from edgeddl.errors import CheckpointError
 from edgeddl.optimizers import MomentumSGD
-from edgeddl.training import compression_state
 from edgeddl.training.checkpoint import Checkpoint
-from edgeddl.training.compression_state import CompressionState
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics, persistent_numbers
 
-COMPRESSION_OPTIONS = ("compression", "compression_rank")
+# The options that decide whether a checkpoint's exchange state fits.
+EXCHANGE_OPTIONS = ("compression", "compression_rank")
 
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Captures and restores one run; capturing and restoring are collective."""
+    """Captures and restores one run; both are collective."""
 
     config: TrainConfig
-    communicator: Communicator
     model: chainer.Chain
-    arena: Arena
+    exchange: GradientExchange
     optimizer: MomentumSGD
-    compression: CompressionState | None = None
     data: str | None = None  # fingerprint of the images
+
+    @property
+    def arena(self) -> Arena:
+        return self.exchange.arena
+
+    @property
+    def communicator(self) -> Communicator:
+        return self.exchange.communicator
 
     def capture(self, state: RunState) -> Checkpoint:
         statistics = RunningStatistics(self.model)
@@ -59,7 +66,7 @@ class Snapshots:
             **_prefixed("velocity", self._views(self.optimizer.velocity)),
             **_prefixed("statistics", averaged),
             **_prefixed("rank_statistics", statistics.split(by_rank)),
-            **(self.compression.capture() if self.compression else {}),
+            **_prefixed(self.config.compression, self.exchange.state()),
         }
         meta = {
             "state": state.to_json(),
@@ -70,34 +77,33 @@ class Snapshots:
         return Checkpoint(arrays=arrays, meta=meta)
 
     def parameter_norm(self) -> float:
-        """Their Euclidean norm: one number that is finite as long as all of them are."""
+        """The Euclidean norm of all parameters, which is finite if all of them are."""
         return float(np.linalg.norm(self.arena.parameters.astype(np.float64)))
 
     def check(self, checkpoint: Checkpoint, origin: str) -> None:
-        """Raise unless this run can go on from this checkpoint: on rank 0, before it is used."""
+        """On rank 0: raise unless this run can continue from this checkpoint."""
         meta = checkpoint.meta
         ranks, options = meta.get("ranks"), meta.get("options")
         if type(ranks) is not int or ranks < 1 or not isinstance(options, dict):
             raise CheckpointError(f"{origin} does not describe a training run")
         RunState.from_json(meta.get("state"), origin)
-        compression = self._compression_of(meta)
-        expected = self._expected_arrays(ranks, compression)
-        ignored = () if compression else (f"{compression_state.PREFIX}/",)
+        expected = self._expected_arrays(ranks, with_exchange=self._has_exchange_state(meta))
+        ignored = () if self._has_exchange_state(meta) else (_exchange_prefix(meta),)
         self._check_arrays(checkpoint, expected, origin, ignored)
         if self.data is not None and meta.get("data", self.data) != self.data:
             raise CheckpointError(
-                f"{origin} was trained on other images of {options.get('dataset')} than those of"
-                f" this run (fingerprint {meta['data']}, now {self.data})",
-                hint="give the --data-dir that the run was started with",
+                f"{origin} was trained on other images of {options.get('dataset')} than this run"
+                f" has (fingerprint {meta['data']}, now {self.data})",
+                hint="use the --data-dir that the run was started with",
             )
 
     def check_model(self, checkpoint: Checkpoint, origin: str) -> None:
-        """Raise unless this run can start from the parameters of this checkpoint: on rank 0."""
+        """On rank 0: raise unless this run can start from the parameters of this checkpoint."""
         expected = {
             **_prefixed("parameters", self._views(self.arena.parameters)),
             **_prefixed("statistics", RunningStatistics(self.model).arrays()),
         }
-        unused = ("velocity/", "rank_statistics/", f"{compression_state.PREFIX}/")
+        unused = ("velocity/", "rank_statistics/", _exchange_prefix(checkpoint.meta))
         self._check_arrays(checkpoint, expected, origin, unused)
 
     def _check_arrays(
@@ -107,7 +113,8 @@ class Snapshots:
         origin: str,
         ignored: tuple[str, ...],
     ) -> None:
-        for_chainer = _prefixed("parameters", persistent_numbers(self.model))  # in newer ones
+        # Only for Chainer; older checkpoints do not have them.
+        for_chainer = _prefixed("parameters", persistent_numbers(self.model))
         found = {
             name: array
             for name, array in checkpoint.arrays.items()
@@ -120,7 +127,7 @@ class Snapshots:
             if shapes[0] != shapes[1]:
                 there, here = (shape or "absent" for shape in shapes)
                 raise CheckpointError(
-                    f"{origin} is not of this model: {name} has shape {there}, expected {here}",
+                    f"{origin} does not fit this model: {name} has shape {there}, expected {here}",
                     hint=_written_with(checkpoint.meta),
                 )
             if found[name].dtype != np.float32:
@@ -136,7 +143,7 @@ class Snapshots:
         self._restore_statistics(checkpoint, None)
 
     def restore(self, checkpoint: Checkpoint | None) -> RunState | None:
-        """Continue from rank 0's checkpoint on all ranks; None where it has none."""
+        """Continue from rank 0's checkpoint on all ranks; None if it has none."""
         meta = self.communicator.allgather(checkpoint.meta if checkpoint else None)[0]
         if meta is None:
             return None
@@ -146,15 +153,16 @@ class Snapshots:
         self.communicator.broadcast(self.arena.parameters)
         self.communicator.broadcast(self.optimizer.velocity)
         self._restore_statistics(checkpoint, meta["ranks"])
-        if compression := self._compression_of(meta):
-            compression.restore(checkpoint.arrays if checkpoint else None, meta["ranks"])
+        if self._has_exchange_state(meta):
+            arrays = _unprefixed(self.config.compression, checkpoint.arrays) if checkpoint else None
+            self.exchange.load_state(arrays, meta["ranks"])
         state = RunState.from_json(meta["state"], "the checkpoint")
-        if meta["ranks"] != self.communicator.size:  # other links, and other bits in any case
+        if meta["ranks"] != self.communicator.size:  # other links, and the bits differ anyway
             state.ring_from_bytes = None
         return state
 
     def _restore_statistics(self, checkpoint: Checkpoint | None, ranks: int | None) -> None:
-        """Each rank's own, from a checkpoint of as many ranks; else the average over ranks."""
+        """Each rank's own if the number of ranks is the same, else the average over ranks."""
         statistics = RunningStatistics(self.model)
         same_ranks = ranks == self.communicator.size
         rows = np.zeros(
@@ -166,15 +174,13 @@ class Snapshots:
         self.communicator.broadcast(rows)
         statistics.set_flat(rows[self.communicator.rank if same_ranks else 0])
 
-    def _compression_of(self, meta: Mapping[str, Any]) -> CompressionState | None:
-        """Whose state a checkpoint holds; None where it was written with another compression."""
+    def _has_exchange_state(self, meta: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint holds a state that fits this run's exchange."""
         config, before = self.config.to_json(), meta["options"]
-        same = all(before.get(name) == config[name] for name in COMPRESSION_OPTIONS)
-        return self.compression if same else None
+        return all(before.get(name) == config[name] for name in EXCHANGE_OPTIONS)
 
-    def _expected_arrays(
-        self, ranks: int, compression: CompressionState | None
-    ) -> dict[str, np.ndarray]:
+    def _expected_arrays(self, ranks: int, *, with_exchange: bool) -> dict[str, np.ndarray]:
+        state = self.exchange.expected_state(ranks) if with_exchange else {}
         statistics = RunningStatistics(self.model)
         by_rank = statistics.split(np.zeros((ranks, statistics.flat().size), np.float32))
         return {
@@ -182,7 +188,7 @@ class Snapshots:
             **_prefixed("velocity", self._views(self.optimizer.velocity)),
             **_prefixed("statistics", statistics.arrays()),
             **_prefixed("rank_statistics", by_rank),
-            **(compression.expected_arrays(ranks) if compression else {}),
+            **_prefixed(self.config.compression, state),
         }
 
     def _views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
@@ -196,8 +202,18 @@ def _written_with(meta: Mapping[str, Any]) -> str | None:
     return "it was written with " + " ".join(f"--{n} {options.get(n)}" for n in MODEL_OPTIONS)
 
 
+def _exchange_prefix(meta: Mapping[str, Any]) -> str:
+    options = meta.get("options")
+    return f"{options.get('compression') if isinstance(options, dict) else None}/"
+
+
 def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def _unprefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{prefix}/"
+    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
 
 
 def _fill(targets: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], prefix: str) -> None:

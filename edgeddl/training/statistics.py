@@ -1,7 +1,7 @@
-"""Running statistics of batch normalisation: each rank's own while training, averaged to evaluate.
+"""Running statistics of batch normalisation: separate in training, averaged in evaluation.
 
-Every rank's statistics follow its own batches. Training does not read them, so they need not agree
-from step to step; evaluation and checkpoints take the mean over ranks.
+Every rank's statistics follow its own batches. Training does not read them, so ranks need not
+synchronise them in each step; evaluation and checkpoints use the mean over ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeddl.comm.communicator import Communicator
 def persistent_numbers(model: chainer.Chain) -> dict[str, np.ndarray]:
     """What Chainer saves of a model besides its parameters: running statistics and counters.
 
-    Without what is no number: checkpoints hold none.
+    Only numbers, because checkpoints hold nothing else.
     """
     values = {
         f"{path.lstrip('/')}/{name}".lstrip("/"): np.asarray(getattr(link, name))
@@ -44,7 +44,7 @@ class RunningStatistics:
         }
 
     def flat(self) -> np.ndarray:
-        """A copy of all of them, one behind the other."""
+        """A copy of all of them in one flat array."""
         parts = [array.ravel() for array in self.arrays().values()]
         return np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)
 
@@ -53,7 +53,7 @@ class RunningStatistics:
             self.arrays()[name][...] = part
 
     def split(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Flat values by name; leading axes, such as one for ranks, stay."""
+        """Split flat values by name; leading axes, such as one for ranks, are kept."""
         parts, start = {}, 0
         for name, array in self.arrays().items():
             part = values[..., start : start + array.size]
@@ -66,9 +66,9 @@ class RunningStatistics:
 def averaged_over_ranks(
     statistics: RunningStatistics, communicator: Communicator
 ) -> Iterator[None]:
-    """Within the block the model has the mean statistics of all ranks; after it, its own again.
+    """Within the block, the model has the mean statistics of all ranks; after it, its own again.
 
-    Evaluating leaves no trace in the state of a run: it may happen at any time, or not at all.
+    So evaluation does not change the state of a run, and may happen at any time.
     """
     own = statistics.flat()
     total = own.astype(np.float64)

@@ -1,27 +1,31 @@
-"""What came out of a run: the summary as JSON and as a text for people."""
+"""The summary of a run, as JSON and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from edgeddl import kernels, machine
+from edgeddl import kernels, log, machine
+from edgeddl.atomic_file import write_json
 from edgeddl.comm.communicator import Communicator
 from edgeddl.config import TrainConfig
+from edgeddl.log import logger
 from edgeddl.table import counted, render_facts, render_table
 from edgeddl.training.clock import Stopwatch
+from edgeddl.training.run_folder import RunFolder
 from edgeddl.training.state import RunState
 
 
 def rank_summary(
     communicator: Communicator,
     stopwatch: Stopwatch,
+    *,
     threads: int,
     bytes_sent: int,
-    *,
     batch_share: int,
 ) -> dict[str, Any]:
-    """What one rank has to say of itself."""
+    """The figures of one rank."""
     return {
         "rank": communicator.rank,
         "host": communicator.host,
@@ -50,8 +54,8 @@ def summarise(
 ) -> dict[str, Any]:
     """The whole run, as written to the summary file.
 
-    Scaling efficiency is the global throughput over the sum of what the ranks would do without
-    communication: a rank's images over its step time less what it waited for all-reduces.
+    Scaling efficiency is the global throughput over the sum of the ranks' throughputs without
+    communication: a rank's images over its step time less its wait for all-reduces.
     """
     seconds = max(rank["step_seconds"] for rank in ranks)
     global_speed = sum(rank["images"] for rank in ranks) / seconds if seconds else 0.0
@@ -75,8 +79,30 @@ def summarise(
     }
 
 
+def publish_summary(config: TrainConfig, folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Rank 0 writes the summary to its files and to the screen."""
+    paths = [config.summary] if config.summary else []
+    if summary["measured_steps"]:
+        paths.append(folder.summary)
+    else:
+        limit = "--epochs" if summary["epochs"] >= config.epochs else "--max-steps"
+        logger.info("the run is already complete; use a larger %s to continue", limit)
+    written = [path for path in paths if _write_summary(path, summary)]
+    files = [("checkpoints", str(folder.checkpoints))]
+    log.print_text(render_summary(summary, files + [("summary", str(path)) for path in written]))
+
+
+def _write_summary(path: Path, summary: dict[str, Any]) -> bool:
+    try:
+        write_json(path, summary)
+    except OSError as error:
+        logger.warning("the summary could not be written to %s: %s", path, error.strerror)
+        return False
+    return True
+
+
 def render_summary(summary: Mapping[str, Any], files: Sequence[tuple[str, str]]) -> str:
-    """The end of a run for people: ranks in a table, results, and where the files are."""
+    """The end of a run as text: a table of ranks, results, and the paths of files."""
     lines = ["", render_table(RANK_HEADINGS, [_rank_row(rank) for rank in summary["ranks"]]), ""]
     lines.append(render_facts([*_results(summary), *files]))
     return "\n".join(lines)

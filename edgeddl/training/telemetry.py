@@ -1,6 +1,6 @@
-"""What a rank tells the others of its last step: a few numbers that travel with the loss.
+"""A rank's report of its last step: a few numbers that travel with the loss.
 
-So everybody, rank 0 above all, knows how all ranks are, and it costs no message of its own.
+So all ranks know the state of all others without additional messages.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from edgeddl import hardware, machine
 from edgeddl.log import start_thread
 from edgeddl.training.clock import StepClock
 
-# Boards warm up over minutes, and asking the firmware takes a process.
+# Temperatures change over minutes, and querying the firmware starts a process.
 SAMPLE_EVERY_SECONDS = 5.0
 
 
 class Vitals(NamedTuple):
-    """A rank's memory and its host's sensors, as of late; NaN where there is no such sensor.
+    """A rank's memory and its host's sensors, sampled recently; NaN if there is no such sensor.
 
-    throttling: the bits of the firmware, as `hardware.Throttling` explains them
+    throttling: the bits of the firmware, as in `hardware.Throttling`
     """
 
     memory_bytes: float = math.nan
@@ -31,7 +31,7 @@ class Vitals(NamedTuple):
 
 
 class RankStep(NamedTuple):
-    """A rank's step: its wall time, the time of its phases, its images, and how the rank was."""
+    """A rank's step: its wall time, the time of its phases, its images and its vitals."""
 
     seconds: float = 0.0
     data: float = 0.0
@@ -51,7 +51,7 @@ class RankStep(NamedTuple):
 
     @property
     def busy_seconds(self) -> float:
-        """Without waiting for other ranks."""
+        """The time without waiting for other ranks."""
         return self.seconds - self.allreduce_wait
 
 
@@ -70,7 +70,7 @@ def _known(value: float | None) -> float:
 
 
 class VitalsSampler:
-    """Looks at memory and sensors now and then, in a thread: a step does not wait for them."""
+    """Samples memory and sensors in a thread, so that steps do not wait for them."""
 
     def __init__(self, read: Callable[[], Vitals] = read_vitals) -> None:
         self._latest = read()

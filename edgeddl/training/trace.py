@@ -1,8 +1,8 @@
-"""Spans of time on the tracks of ranks, as the JSON that Perfetto and Chrome show.
+"""Renders spans of time as JSON for Perfetto and Chrome.
 
-The format: "Trace Event Format", complete events (ph "X") in microseconds; a process is a rank, a
-thread a track: what a rank computes, and its lanes. Spans of a track lie within or beside each
-other.
+The format is the "Trace Event Format" with complete events (ph "X") in microseconds. A process is a
+rank, a thread is a track: the computation of a rank, or one of its channels. The spans of a track
+are nested or follow one another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """A rank's spans, and its clock against rank 0's before and after them."""
+    """A rank's spans, and its clock's offsets to rank 0's clock before and after them."""
 
     host: str
     spans: list[Span]
@@ -34,7 +34,7 @@ class RankTrace(NamedTuple):
 
 
 def render_trace(ranks: Sequence[RankTrace]) -> dict[str, Any]:
-    """All ranks by rank 0's clock; the first span begins at 0."""
+    """All ranks in the time of rank 0's clock; the first span starts at 0."""
     begin = min(
         (to_rank_0(span.start, rank.fixes) for rank in ranks for span in rank.spans), default=0.0
     )
@@ -50,7 +50,7 @@ def render_trace(ranks: Sequence[RankTrace]) -> dict[str, Any]:
 
 
 def to_rank_0(moment: float, fixes: Sequence[ClockFix]) -> float:
-    """A time of a rank's clock by rank 0's: offsets drift, evenly, from the first to the last."""
+    """Convert a time to rank 0's clock, with an offset that drifts linearly between the fixes."""
     first, last = fixes[0], fixes[-1]
     drift = (last.offset - first.offset) / (last.at - first.at) if last.at > first.at else 0.0
     return moment + first.offset + drift * (moment - first.at)
@@ -63,7 +63,7 @@ def _rank_events(number: int, rank: RankTrace, begin: float) -> list[dict[str, A
     for index, track in enumerate(tracks):
         names.append(_metadata("thread_name", number, index, name=track))
         names.append(_metadata("thread_sort_index", number, index, sort_index=index))
-    # The longer of two that begin together is around the other.
+    # Of two spans with the same start, the longer one contains the other.
     spans = sorted(rank.spans, key=lambda span: (span.start, -span.stop))
     return names + [_event(number, tracks.index(s.track), s, rank.fixes, begin) for s in spans]
 
@@ -71,7 +71,7 @@ def _rank_events(number: int, rank: RankTrace, begin: float) -> list[dict[str, A
 def _event(
     rank: int, track: int, span: Span, fixes: Sequence[ClockFix], begin: float
 ) -> dict[str, Any]:
-    # Both ends are rounded alike, and the difference taken then: what was within stays within.
+    # Round both ends before computing the duration, so that nested spans stay nested.
     start, stop = (
         round((to_rank_0(moment, fixes) - begin) * 1e9) for moment in (span.start, span.stop)
     )

@@ -13,9 +13,8 @@ from bench_kernels.edgeddl_kernels import chosen_kernels, peak_gflops, timed_ker
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import plan_buckets
-from edgeddl.comm.compression import FullPrecisionSum
 from edgeddl.comm.local import SingleCommunicator
-from edgeddl.comm.reducer import BucketReducer
+from edgeddl.comm.make_exchange import bucket_bytes, make_exchange
 from edgeddl.config import TrainConfig
 from edgeddl.data import StepBatch
 from edgeddl.kernels.layout import channels_last
@@ -43,19 +42,20 @@ def make_updater(stem: str, image_shape: tuple[int, ...]) -> Updater:
     """Build the parts of a training run that a step needs."""
     model = build_model("resnet18", stem=stem, classes=CLASSES)
     specs = observe_parameters(model, image_shape, CLASSES)
-    arena = Arena(plan_buckets(specs, TrainConfig().bucket_bytes))
+    config = TrainConfig()
+    arena = Arena(plan_buckets(specs, bucket_bytes(config)))
     move_parameters(model, arena)
     segments = plan_segments(arena, WEIGHT_DECAY)
     optimizer = MomentumSGD(
         arena.parameters, arena.gradients, segments, momentum=MOMENTUM, nesterov=False
     )
-    parameters = named_parameters(model)
-    reducer = BucketReducer(SingleCommunicator(), arena, parameters, FullPrecisionSum())
-    return Updater(model, reducer, optimizer)
+    exchange = make_exchange(config, SingleCommunicator(), arena, named_parameters(model))
+    exchange.open()
+    return Updater(model, exchange, optimizer)
 
 
 def python_share(batch: int, stem: str, steps: int) -> float:
-    """Return the fraction of a step outside kernels: Python, Chainer's graph, the reducer."""
+    """Return the fraction of a step outside kernels: Python, Chainer's graph, the exchange."""
     step = prepare(batch, stem)
     step()
     with timed_kernels() as kernel_seconds:

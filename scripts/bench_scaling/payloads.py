@@ -6,7 +6,8 @@ from functools import cache
 
 from bench_scaling.plan import Case
 from edgeddl.comm.bucket import plan_buckets
-from edgeddl.comm.compression import COMPRESSIONS
+from edgeddl.comm.make_exchange import bucket_bytes
+from edgeddl.comm.policies import find_policy
 from edgeddl.data.shapes import CLASSES, generate
 from edgeddl.models import build_model
 from edgeddl.options import parse_train_options
@@ -27,6 +28,6 @@ def _payloads(stem: str, compression: str) -> tuple[int, ...]:
     config = parse_train_options(["--stem", stem, "--compression", compression])
     model = build_model(config.model, stem=config.stem, classes=len(CLASSES), seed=config.seed)
     specs = observe_parameters(model, generate("test", 1).image_shape, len(CLASSES))
-    plan = plan_buckets(specs, config.bucket_bytes)
-    bucket_sum = COMPRESSIONS[config.compression](plan, config.compression_rank)
-    return tuple(size for bucket in plan.buckets for size in bucket_sum.payloads(bucket))
+    plan = plan_buckets(specs, bucket_bytes(config))
+    policy = find_policy(config.compression)(plan, config.compression_rank)
+    return tuple(size for bucket in plan.buckets for size in policy.payloads(bucket))

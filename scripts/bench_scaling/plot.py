@@ -76,7 +76,7 @@ def _draw_split(panel: Any, rows: Sequence[Row]) -> None:
     panel.invert_yaxis()
     panel.grid(axis="x", alpha=0.3)
     panel.set_xlabel(f"seconds per step on {counted(most, 'node')}")
-    panel.set_title("compute, wait (pale), transfer at line rate (|)", fontsize=8)
+    panel.set_title("compute, waiting (pale), transfer at line rate (|)", fontsize=8)
 
 
 def _by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -12,7 +12,7 @@ from edgeddl.table import counted, render_table
 
 ABSENT = "-"
 COMMON_HEADINGS = ("stem", "batch", "nodes", "system", "img/s", "efficiency", "step")
-HEADINGS = (*COMMON_HEADINGS, "of apart", "compute", "wait", "wire", "of link limit", "runs")
+HEADINGS = (*COMMON_HEADINGS, "of apart", "compute", "waiting", "wire", "of link limit", "runs")
 
 
 def render_report(rows: Sequence[Row], predictors: Mapping[Case, Predict] | None = None) -> str:

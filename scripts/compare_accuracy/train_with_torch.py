@@ -23,9 +23,9 @@ from edgeddl.errors import ConfigError, EdgeddlError
 from edgeddl.options import parse_train_options
 from edgeddl.training.clock import StepClock
 from edgeddl.training.evaluator import BATCH_SIZE, Evaluation
+from edgeddl.training.extensions.progress import make_progress
 from edgeddl.training.loop import TrainingLoop
 from edgeddl.training.parameters import named_parameters
-from edgeddl.training.runner import make_loader, make_progress
 from edgeddl.training.startup import prepare_run
 from edgeddl.training.stop import StopRequest
 from edgeddl.training.updater import StepResult
@@ -73,7 +73,7 @@ def train(config: TrainConfig, torch: Worker, threads: int) -> TrainingLoop:
         weight_decay=config.weight_decay,
         label_smoothing=config.label_smoothing,
     )
-    with make_loader(run) as loader:
+    with run.make_loader() as loader:
         loop = TrainingLoop(
             config,
             run.state,

@@ -1,4 +1,4 @@
-"""A cluster of three light nodes for most tests, and names for those that make their own."""
+"""A cluster of three light nodes for most tests, and unique names for other clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.emulate.requirements import reason_not_to_run
 from cluster.errors import ClusterError
 from tests.cluster.emulator import Emulator
 
-# A process of its own for each run of the tests: two may run at once on one machine.
+# derived from the PID: two test runs may share a machine
 NUMBER = os.getpid() % 10_000
 NEEDED = ("ip", "tc", "unshare", "nsenter", "ssh", "/usr/sbin/sshd")
 
@@ -43,7 +43,7 @@ def _possible() -> None:
 
 @pytest.fixture(scope="session")
 def three_nodes(_possible: None) -> Iterator[Emulator]:
-    """Up, with a third node that has less than the others."""
+    """A cluster that is up; its third node has lower limits."""
     emulator = Emulator(f"t{NUMBER}", f"10.213.{NUMBER % 250}.0/26")
     other = f"{emulator.node(3)}:cpu=0.5,rate=100,memory=512M"
     try:
@@ -56,7 +56,7 @@ def three_nodes(_possible: None) -> Iterator[Emulator]:
 
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
-    """Not up yet; the test must leave nothing that `down` does not take away."""
+    """A cluster that is not up yet; after `down`, nothing may be left."""
     emulator = Emulator(f"u{NUMBER}", f"10.213.{NUMBER % 250}.64/26")
     yield emulator
     emulator("down")

@@ -1,4 +1,4 @@
-"""Runs the emulator as its user does, and looks for what it has left behind."""
+"""Runs the emulator as a user does, and finds what it leaves behind."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cluster.emulate.state import ROOT
 from tests.support import REPOSITORY
 
 COMMAND = (sys.executable, "-m", "cluster.emulate")
-# As `sudo` and a call of the environment's Python by its path have it: what Open MPI needs on nodes
-# comes from the environment.
+# as after sudo, without an active environment: nodes get Open MPI's variables from the
+# environment's activate script
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OMPI_")}
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """One cluster by its name, with a network of its own."""
+    """One cluster with its own name and network."""
 
     name: str
     network: str
@@ -41,13 +41,13 @@ class Emulator:
         return [*COMMAND, "--name", self.name, *words, *network]
 
     def succeed(self, *words: str, timeout: float = 60) -> str:
-        """What the command printed; it must not fail."""
+        """Run a command that must not fail; return its output."""
         done = self(*words, timeout=timeout)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def on(self, number: int, *command: str, timeout: float = 60) -> str:
-        """What a command on a node printed; it must not fail."""
+        """Run a command on a node, which must not fail; return its output."""
         return self.succeed("exec", self.node(number), "--", *command, timeout=timeout)
 
     def node(self, number: int) -> str:
@@ -58,7 +58,7 @@ class Emulator:
         return [node["state"] for node in nodes]
 
     def leftovers(self) -> list[str]:
-        """Everything on this host that still bears the cluster's name."""
+        """Return everything on this host that has the cluster's name."""
         return [
             *_named(Path("/run/netns"), f"{self.name}-*"),
             *_named(Path("/sys/class/net"), f"{self.name}-*"),
@@ -78,10 +78,10 @@ class Emulator:
             try:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                 groups = (folder / "cgroup").read_text()
-            except OSError:  # it has just ended
+            except OSError:  # it has ended
                 continue
             is_ours = f"{ROOT}/{self.name}/" in command or f"/edgeddl-{self.name}/" in groups
-            if is_ours and command:  # without: a zombie, whose parent may take its time
+            if is_ours and command:  # without a command line: a zombie
                 yield f"{folder.name}: {command}"
 
 

@@ -1,4 +1,4 @@
-"""Runs `fab` as its user does, in cluster/."""
+"""Runs `fab` as a user does, in cluster/."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fab:
         self.emulator = emulator
         self.inventory = default_path(emulator.name)
         self.results = REPOSITORY / "runs" / self.inventory.stem
-        # ansible-playbook, which some tasks start, is found as in an activated environment
+        # some tasks start ansible-playbook, found as in an active environment
         path = f"{FAB.parent}:{ENVIRONMENT['PATH']}"
         inventory = str(self.inventory)
         self._environment = {**ENVIRONMENT, "PATH": path, "EDGEDDL_INVENTORY": inventory}

@@ -1,4 +1,4 @@
-"""fab against real sshds: what a day with the cluster looks like, faults included."""
+"""fab with real sshds, including faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST_SECONDS = 60
 
 
 class LightFab(Fab):
-    """Light nodes share their work folder with this machine: what a job writes is seen at once."""
+    """fab on light nodes, which share their work folder with this machine."""
 
     def __init__(self, emulator: Emulator) -> None:
         super().__init__(emulator)
@@ -36,7 +36,7 @@ class LightFab(Fab):
         self.two = f"{emulator.node(1)},{emulator.node(2)}"
 
     def start_long(self, name: str, terminal: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """A run without an end on two boards, past its first checkpoint."""
+        """Start an endless run on two boards and wait for its first checkpoint."""
         options = ("--epochs", "100000", "--checkpoint-every", "2", "--run-dir", f"runs/{name}")
         process = self.start("train", "-H", self.two, "--", *SHORT, *options, terminal=terminal)
         checkpoints = self.job.parent / "runs" / name / "checkpoints"
@@ -79,14 +79,14 @@ def address(fab: LightFab, number: int) -> str:
     return fab.emulator.network.rpartition(".")[0] + f".{number}"
 
 
-def test_run_takes_words_as_they_are(fab: LightFab) -> None:
+def test_run_passes_arguments_unchanged(fab: LightFab) -> None:
     said = fab.succeed("run", "--", "printf", "%s|", "a b", "$HOME")
     assert said.count("a b|$HOME|") == 3
     said = fab.succeed("run", "-H", fab.emulator.node(2), "--", "hostname | tr a-z A-Z")
     assert fab.emulator.node(2).upper() in said and fab.emulator.node(1) not in said
 
 
-def test_one_board_that_fails_is_named_with_its_last_words(fab: LightFab) -> None:
+def test_a_failed_board_is_listed_with_its_output(fab: LightFab) -> None:
     bad = fab.emulator.node(2)
     done = fab("run", "--", f'[ "$(hostname)" != {bad} ] || {{ seq 20 >&2; exit 7; }}')
     assert done.returncode == 1
@@ -97,7 +97,7 @@ def test_one_board_that_fails_is_named_with_its_last_words(fab: LightFab) -> Non
 @pytest.mark.parametrize(
     ("known", "complaint"), [("none", "unknown host key"), ("wrong", "host key has changed")]
 )
-def test_a_strangers_key_is_refused(
+def test_an_unknown_host_key_is_rejected(
     fab: LightFab, tmp_path: Path, known: str, complaint: str
 ) -> None:
     folder = ROOT / fab.emulator.name
@@ -119,7 +119,7 @@ def test_a_strangers_key_is_refused(
     assert complaint in done.stdout and "uid=" not in done.stdout
 
 
-def test_a_run_from_start_to_files_here(fab: LightFab) -> None:
+def test_a_run_from_start_to_fetched_files(fab: LightFab) -> None:
     options = (*SHORT, "--max-steps", "2")
     said = fab.succeed("train", "-H", fab.two, "--", *options)
     ranks = fab.two.replace(",", ":1,") + ":1"
@@ -131,7 +131,7 @@ def test_a_run_from_start_to_files_here(fab: LightFab) -> None:
 
 
 def test_resume_auto_continues_the_run_with_its_options(fab: LightFab) -> None:
-    """Of the boards' newest unfinished run: without its options ResNet-18 would start instead."""
+    """It resumes the newest unfinished run; without its options ResNet-18 would start instead."""
     folder = ("--run-dir", "runs/to-resume")
     fab.succeed("train", "-H", fab.two, "--", *SHORT, *folder, "--epochs", "2", "--max-steps", "2")
     said = fab.succeed("train", "-H", fab.two, "--", "--resume", "auto")
@@ -140,13 +140,13 @@ def test_resume_auto_continues_the_run_with_its_options(fab: LightFab) -> None:
     assert summary["options"]["model"] == "resnet9" and summary["epochs"] == 2
 
 
-def test_a_wrong_option_is_told_with_its_exit_code(fab: LightFab) -> None:
+def test_an_invalid_option_keeps_its_exit_code(fab: LightFab) -> None:
     done = fab("train", "-H", fab.emulator.node(1), "--", "--epochs", "none")
     assert done.returncode == 2
     assert "--epochs" in done.stdout and "exit code 2" in done.stderr
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_a_bar_is_seen(fab: LightFab) -> None:
+def test_ctrl_c_writes_a_checkpoint_and_the_bar_is_shown(fab: LightFab) -> None:
     terminal, other_end = pty.openpty()
     process = fab.start_long("interrupted", other_end)
     os.close(other_end)
@@ -164,7 +164,7 @@ def read_all(terminal: int) -> str:
     try:
         while words := os.read(terminal, 65536):
             said += words
-    except OSError:  # how a terminal ends
+    except OSError:  # a closed terminal
         os.close(terminal)
     return said.decode()
 
@@ -187,7 +187,7 @@ def test_a_run_outlives_the_connection(fab: LightFab) -> None:
     assert json.loads((fab.results / "left-alone" / "summary.json").read_text())["stopped"]
 
 
-def test_what_ends_boards_asks_first(fab: LightFab) -> None:
+def test_reboot_and_shutdown_ask_for_confirmation(fab: LightFab) -> None:
     for verb in ("reboot", "shutdown"):
         done = fab(verb)
         assert done.returncode == 2 and "stdin is not a terminal" in done.stderr

@@ -1,4 +1,4 @@
-"""What a training run does when a node loses its power or its cable."""
+"""Training runs when a node loses power or network."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TRAIN = (
     "resnet9", "--limit-train", "3000", "--limit-test", "12", "--batch-size", "4",
     "--epochs", "1000", "--stall-warning-seconds", "2", "--stall-timeout-seconds", "5",
 )  # fmt: skip
-# Far more than the timeout: a machine that runs tests may be busy.
+# much longer than the timeout, for busy machines
 LONGEST_SECONDS = 60
 
 
 def start_training(emulator: Emulator, folder: Path) -> subprocess.Popen[str]:
-    """Started on the first node, and past its first checkpoint."""
+    """Start a run on the first node and wait for its first checkpoint."""
     run = folder / "run"
     options = ("--run-dir", str(run), "--checkpoint-every", "2")
     job = subprocess.Popen(
@@ -46,7 +46,7 @@ def training(three_nodes: Emulator, tmp_path: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("fault", ["kill", "cut"])
-def test_a_node_that_is_gone_is_named_and_ends_the_job(
+def test_a_lost_node_is_named_and_ends_the_job(
     three_nodes: Emulator, training: subprocess.Popen[str], fault: str
 ) -> None:
     lost = three_nodes.node(3)
@@ -54,9 +54,7 @@ def test_a_node_that_is_gone_is_named_and_ends_the_job(
     assert three_nodes.states() == ["up", "up", {"kill": "down", "cut": "cut"}[fault]]
     said, _ = training.communicate(timeout=LONGEST_SECONDS)
     assert training.returncode == 3, said
-    verdict = (
-        rf"error: gave up after \d+ s in .*; not arrived: .*rank 2 on {lost} \(no sign of life\)"
-    )
+    verdict = rf"error: gave up after \d+ s in .*; not joined: .*rank 2 on {lost} \(no heartbeat\)"
     assert re.search(verdict, said), said
     for number in (1, 2):
         assert "python" not in three_nodes.on(number, "ps", "-e", "-o", "comm=")
@@ -65,7 +63,7 @@ def test_a_node_that_is_gone_is_named_and_ends_the_job(
     assert three_nodes.succeed("ssh", lost, "hostname") == f"{lost}\n"
 
 
-def test_a_daemon_that_dies_is_no_success(
+def test_a_lost_daemon_fails_the_job(
     three_nodes: Emulator, training: subprocess.Popen[str]
 ) -> None:
     three_nodes.on(3, "pkill", "-KILL", "prted")

@@ -34,20 +34,20 @@ def test_up_and_down_twice_leave_nothing(emulator: Emulator) -> None:
     for _ in range(2):
         emulator.succeed("up", "--nodes", "2")
         assert emulator.states() == ["up", "up"]
-        assert len(emulator.leftovers()) > 5  # so it is known that they would be found
+        assert len(emulator.leftovers()) > 5  # leftovers() does find them
         assert "is down" in emulator.succeed("down")
         assert emulator.leftovers() == []
-    assert "no cluster" in emulator.succeed("down")
+    assert "was not up" in emulator.succeed("down")
 
 
-def test_a_cluster_that_is_up_so_is_left_alone(emulator: Emulator) -> None:
+def test_a_running_cluster_with_the_same_settings_is_kept(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "1")
     emulator.on(1, "touch", "/run/kept")
     assert "is already up" in emulator.succeed("up", "--nodes", "1")
     emulator.on(1, "ls", "/run/kept")
 
 
-def test_other_settings_make_it_anew_and_end_what_runs(emulator: Emulator) -> None:
+def test_other_settings_recreate_the_cluster(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "2")
     sleeper = start(emulator, "exec", emulator.node(2), "--", "sleep", "1000")
     wait_for_command(emulator, 2, "sleep")
@@ -72,13 +72,13 @@ def test_down_ends_an_mpi_job(emulator: Emulator) -> None:
 
 
 @pytest.mark.parametrize("moment", ["folder", "bridge", "first node"])
-def test_an_up_that_was_killed_can_be_taken_down(emulator: Emulator, moment: str) -> None:
+def test_down_after_a_killed_up(emulator: Emulator, moment: str) -> None:
     half_made(emulator, moment)
     assert "is down" in emulator.succeed("down")
     assert emulator.leftovers() == []
 
 
-def test_an_up_that_was_killed_can_be_repeated(emulator: Emulator) -> None:
+def test_up_after_a_killed_up(emulator: Emulator) -> None:
     half_made(emulator, "first node")
     emulator.succeed("status")
     emulator.succeed("up", "--nodes", "2")
@@ -86,7 +86,7 @@ def test_an_up_that_was_killed_can_be_repeated(emulator: Emulator) -> None:
 
 
 def half_made(emulator: Emulator, moment: str) -> None:
-    """Start `up` for more nodes than it will live to see."""
+    """Start `up` and kill it before it is complete."""
     sign = {
         "folder": ROOT / emulator.name,
         "bridge": Path(f"/sys/class/net/br-{emulator.name}"),
@@ -98,7 +98,7 @@ def half_made(emulator: Emulator, moment: str) -> None:
     process.communicate()
 
 
-def test_two_at_once_come_one_after_the_other(emulator: Emulator) -> None:
+def test_two_commands_run_one_after_the_other(emulator: Emulator) -> None:
     first, second = (start(emulator, "up", "--nodes", "2") for _ in range(2))
     said = [first.communicate(timeout=60)[0], second.communicate(timeout=60)[0]]
     assert [first.returncode, second.returncode] == [0, 0], said
@@ -106,7 +106,7 @@ def test_two_at_once_come_one_after_the_other(emulator: Emulator) -> None:
     assert emulator.states() == ["up", "up"]
 
 
-def test_a_node_whose_sshd_died_is_down_until_restored(emulator: Emulator) -> None:
+def test_a_node_without_sshd_is_down_until_restored(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "1")
     pid = subprocess.check_output(["ip", "netns", "pids", emulator.node(1)], text=True).split()[0]
     os.kill(int(pid), 9)
@@ -119,7 +119,7 @@ def test_a_node_whose_sshd_died_is_down_until_restored(emulator: Emulator) -> No
     emulator.on(1, "true")
 
 
-def test_a_damaged_record_is_said_and_can_be_cleared(emulator: Emulator) -> None:
+def test_a_damaged_state_file_is_reported_and_removed(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "1")
     (ROOT / emulator.name / "cluster.json").write_text("{")
     damaged = emulator("status")
@@ -128,7 +128,7 @@ def test_a_damaged_record_is_said_and_can_be_cleared(emulator: Emulator) -> None
     assert emulator.leftovers() == []
 
 
-def test_addresses_in_use_are_refused_and_the_cluster_stays(emulator: Emulator) -> None:
+def test_addresses_in_use_are_rejected(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "1")
     other = Emulator(f"v{emulator.name[1:]}", emulator.network)
     refused = other("up", "--nodes", "1")
@@ -136,7 +136,7 @@ def test_addresses_in_use_are_refused_and_the_cluster_stays(emulator: Emulator) 
     assert other.leftovers() == [] and emulator.states() == ["up"]
 
 
-def test_a_file_that_is_not_ours_is_not_overwritten(emulator: Emulator, tmp_path: Path) -> None:
+def test_a_users_own_file_is_not_overwritten(emulator: Emulator, tmp_path: Path) -> None:
     precious = tmp_path / "boards.yml"
     precious.write_text("cluster: {}\n")
     refused = emulator("up", "--nodes", "1", "--inventory", str(precious))
@@ -145,7 +145,7 @@ def test_a_file_that_is_not_ours_is_not_overwritten(emulator: Emulator, tmp_path
 
 
 @pytest.mark.parametrize("command", [("kill",), ("cut",), ("restore",), ("exec", "--", "true")])
-def test_an_unknown_node_is_refused(three_nodes: Emulator, command: tuple[str, ...]) -> None:
+def test_an_unknown_node_is_rejected(three_nodes: Emulator, command: tuple[str, ...]) -> None:
     refused = three_nodes(command[0], "nobody", *command[1:])
     assert refused.returncode == 2
     assert "unknown node 'nobody'" in refused.stderr and three_nodes.node(1) in refused.stderr

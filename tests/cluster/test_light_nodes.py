@@ -1,4 +1,4 @@
-"""Three light nodes: who they are, what they get, and that training spans them."""
+"""Three light nodes: names, limits, ssh, MPI and training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(len(data), time.perf_counter() - started)
 """
 
 
-def test_nodes_have_names_and_addresses_of_their_own(three_nodes: Emulator) -> None:
+def test_nodes_have_their_own_names_and_addresses(three_nodes: Emulator) -> None:
     for number in (1, 2, 3):
         assert three_nodes.on(number, "hostname") == f"{three_nodes.node(number)}\n"
         address = f"{three_nodes.network.rpartition('.')[0]}.{number}/26"
@@ -40,7 +40,7 @@ def test_nodes_see_only_their_own_processes_and_shared_memory(three_nodes: Emula
 
 
 def shares(node: str, cluster: str) -> tuple[float, int]:
-    """Cores and bytes of memory, as the kernel has them."""
+    """Return the kernel's limits: cores and bytes of memory."""
     hierarchy = find_hierarchy()
     folders = [root / f"edgeddl-{cluster}" / node for root in hierarchy.roots]
     if hierarchy.version == 2:
@@ -52,7 +52,7 @@ def shares(node: str, cluster: str) -> tuple[float, int]:
     return int(quota) / int(period), int(memory)
 
 
-def test_shares_are_in_force(three_nodes: Emulator) -> None:
+def test_limits_are_applied(three_nodes: Emulator) -> None:
     assert shares(three_nodes.node(3), three_nodes.name) == (pytest.approx(0.5), 512 * 2**20)
     assert three_nodes.on(3, "nproc") == "1\n"
 
@@ -70,26 +70,26 @@ def test_both_ends_of_a_link_have_its_rate(three_nodes: Emulator) -> None:
 def test_a_link_carries_no_more_than_its_rate(
     three_nodes: Emulator, sender: int, receiver: int
 ) -> None:
-    """That of the third node is of 100 Mbit/s. Less is no failure: the machine may be busy."""
+    """The third node has 100 Mbit/s. A lower rate is no failure: the machine may be busy."""
     said = three_nodes.on(sender, "python", "-c", SEND, three_nodes.node(receiver))
     sent_bytes, seconds = map(float, said.split())
     assert sent_bytes / seconds < 1.05 * 100e6 / 8
 
 
-def test_buckets_have_few_timers_while_clusters_are_up(three_nodes: Emulator) -> None:
+def test_hysteresis_is_enabled_while_clusters_are_up(three_nodes: Emulator) -> None:
     if not HYSTERESIS.setting.exists() or not os.access(HYSTERESIS.setting, os.W_OK):
         pytest.skip("this kernel, or the container around, has no hysteresis to switch on")
     assert HYSTERESIS.setting.read_text() == "1\n"
 
 
-def test_nodes_send_as_boards_do_whatever_the_host_does(three_nodes: Emulator) -> None:
+def test_nodes_use_debians_congestion_control(three_nodes: Emulator) -> None:
     if "cubic" not in AVAILABLE_CONGESTION_CONTROL.read_text().split():
         pytest.skip("this kernel has no CUBIC")
     other = f"{three_nodes.network.rpartition('.')[0]}.2"
     assert "congctl cubic" in three_nodes.on(1, "ip", "route", "get", other)
 
 
-def test_slow_changes_shares_until_restore(three_nodes: Emulator) -> None:
+def test_slow_changes_limits_until_restore(three_nodes: Emulator) -> None:
     node = three_nodes.node(2)
     command = ["tc", "class", "show", "dev", node]
     made_with = shares(node, three_nodes.name)
@@ -104,9 +104,7 @@ def test_slow_changes_shares_until_restore(three_nodes: Emulator) -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("--cpu", "1.5"), ("--cpu", "nan"), ("--rate", "1e9")]
 )
-def test_shares_that_cannot_be_had_change_nothing(
-    three_nodes: Emulator, option: str, value: str
-) -> None:
+def test_invalid_limits_change_nothing(three_nodes: Emulator, option: str, value: str) -> None:
     node = three_nodes.node(2)
     link = ["tc", "class", "show", "dev", node]
     before = shares(node, three_nodes.name), subprocess.check_output(link)
@@ -147,7 +145,7 @@ def test_training_runs_on_all_nodes(three_nodes: Emulator, tmp_path: Path) -> No
     assert hosts == [(three_nodes.node(number), 1) for number in (1, 2, 3)]
 
 
-def test_too_little_memory_hurts_one_process_of_one_node(three_nodes: Emulator) -> None:
+def test_out_of_memory_kills_one_process_of_one_node(three_nodes: Emulator) -> None:
     hog = three_nodes("exec", three_nodes.node(3), "--", "python", "-c", HOG)
     assert hog.returncode == -9
     assert three_nodes.states() == ["up"] * 3

@@ -43,13 +43,13 @@ def test_hpl_spans_two_nodes(three_nodes: Emulator, fab: Fab) -> None:
     hosts = [three_nodes.node(number) for number in (1, 2)]
     options = ("--engine", "hpl", "--", "--size", "400", "--blas", "openblas")
     done = fab("linpack", "-H", ",".join(hosts), *options)
-    # 4: the link may be slow on a busy machine
+    # 4 is allowed: the link may be slow on a busy machine
     assert done.returncode in (0, 4), done.stdout + done.stderr
     result = json.loads((fab.results / "linpack.json").read_text())
     assert [node["host"] for node in result["nodes"] if node["engine"] == "hpl"] == hosts
     cluster = result["cluster"]
     assert (cluster["n"], cluster["grid"], cluster["passed"]) == (400, [1, 2], True)
     assert re.search(rf"all together +{cluster['gflops']:.2f} ", done.stdout)
-    # the link of 940 Mbit/s between them, whose bursts are faster; memory has 10 times as much
+    # more than the link's 940 Mbit/s, because of bursts; memory is 10 times faster
     assert 0 < cluster["link"]["bytes_per_second"] < 2 * 940e6 / 8
     assert cluster["link"]["latency_seconds"] > 0

@@ -1,4 +1,4 @@
-"""A whole machine: Debian with systemd, as provisioning finds a board."""
+"""Machines: nodes with their own Debian and systemd, like freshly flashed boards."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = [
     pytest.mark.skipif(
         not root_path("bookworm", host_arch()).exists()
         and os.environ.get("EDGEDDL_TEST_MACHINES") != "1",
-        reason="no Debian is cached; EDGEDDL_TEST_MACHINES=1 makes one (some minutes, a mirror)",
+        reason="no Debian is cached; EDGEDDL_TEST_MACHINES=1 creates one (minutes, needs a mirror)",
     ),
 ]
 
 
-def test_a_machine_boots_is_entered_by_ssh_and_keeps_its_files(emulator: Emulator) -> None:
+def test_a_machine_boots_accepts_ssh_and_keeps_its_files(emulator: Emulator) -> None:
     emulator.succeed("up", "--nodes", "1", "--kind", "machine", "--cpu", "1", timeout=600)
     node = emulator.node(1)
     assert emulator.on(1, "systemctl", "is-system-running", "--wait") == "running\n"
@@ -40,7 +40,7 @@ def test_a_machine_boots_is_entered_by_ssh_and_keeps_its_files(emulator: Emulato
 
 
 def reboot(emulator: Emulator) -> None:
-    """From inside, until it is entered again; what is in /run is gone then."""
+    """Reboot from inside and wait until ssh works; /run is empty afterwards."""
     emulator.on(1, "touch", "/run/before")
     emulator("exec", emulator.node(1), "--", "systemctl", "reboot")
     deadline = time.monotonic() + 120

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from edgeddl.__main__ import main
-from edgeddl.comm.communicator import ALGORITHMS
+from edgeddl.registry import ALGORITHMS
 
 pytestmark = pytest.mark.mpi
 

@@ -41,10 +41,10 @@ def test_a_benchmark_of_edgeddl_alone(tmp_path: Path) -> None:
     assert row["images_per_second"] > 0 and row["efficiency"] == 1.0
     assert "imagenet      1      1  edgeddl" in done.stdout
     assert (tmp_path / "results.txt").read_text().strip() in done.stdout
-    assert bench(tmp_path, "--systems", "edgeddl").returncode == 2  # not without --resume
+    assert bench(tmp_path, "--systems", "edgeddl").returncode == 2  # needs --resume
 
 
-def test_ranks_apart_train_for_themselves(tmp_path: Path) -> None:
+def test_ranks_train_independently(tmp_path: Path) -> None:
     done = bench(tmp_path, "--systems", "edgeddl", "--nodes", "2", "--compressions", "none")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results.json").read_text())
@@ -56,7 +56,7 @@ def test_ranks_apart_train_for_themselves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("system", ["chainermn", "torch"])
 def test_baselines_train(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses on a batch that stays the same fall, and ranks with other batches hold one network."""
+    """Losses on a fixed batch fall, and ranks with different batches keep equal parameters."""
     if system == "torch" and not has_torch(TORCH_PYTHON):
         pytest.skip("PyTorch is not installed: sudo ./scripts/test-tools")
     for name, value in MPI_ENVIRONMENT.items():

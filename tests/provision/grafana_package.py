@@ -1,7 +1,7 @@
-"""A package in Grafana's place: its user, folders and unit, and a server that answers on its port.
+"""A fake of Grafana's package: its user, folders and unit, and a server on its port.
 
-Grafana itself cannot be had everywhere. With this one the role is tried up to what Grafana would
-make of it: checksum, settings, password, dashboards, addresses.
+Grafana itself is not available everywhere. With the fake, the role is tested except for Grafana's
+own behaviour: checksum, settings, password, dashboards, addresses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ http.server.HTTPServer(address, http.server.BaseHTTPRequestHandler).serve_foreve
 
 
 def build(folder: Path) -> tuple[Path, str]:
-    """The package and its checksum."""
+    """Build the package and return it with its checksum."""
     tree = folder / "tree"
     files = {
         "DEBIAN/control": CONTROL,

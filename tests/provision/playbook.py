@@ -1,4 +1,4 @@
-"""Runs playbooks as their user does, in the folder of their settings."""
+"""Runs playbooks as a user does, in ansible/."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome:
     output: str
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """By host: how many tasks were ok, changed, failed, ..."""
+        """Return the numbers of tasks by host: ok, changed, failed, ..."""
         return {
             host: {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", words)}
             for host, words in RECAP.findall(self.output)

@@ -1,4 +1,4 @@
-"""The first roles of site.yml on one real machine."""
+"""The first roles of site.yml on one emulated machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not PROGRAM.exists(), reason="ansible-core is not installed"),
     pytest.mark.skipif(
         not root_path("bookworm", host_arch()).exists(),
-        reason="no Debian is cached: python -m cluster.emulate up --kind machine makes one",
+        reason="no Debian is cached; create one: python -m cluster.emulate up --kind machine",
     ),
 ]
 
@@ -47,7 +47,7 @@ def test_names_and_keys_of_a_machine(machine: Emulator) -> None:
     first, node = set_up(machine), machine.node(1)
     assert first.code == 0, first.output
     assert "127.0.1.1" not in machine.on(1, "cat", "/etc/hosts")
-    # by the key it has made, and the host keys it knows; it would else ask, and fail
+    # with its own key and known hosts: otherwise ssh would prompt and fail
     command = ("sudo", "-u", "pi", "ssh", "-o", "BatchMode=yes", node, "hostname")
     assert machine.on(1, *command) == f"{node}\n"
     second = set_up(machine)

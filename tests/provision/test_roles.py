@@ -1,4 +1,4 @@
-"""Playbooks and roles by themselves: no node is needed."""
+"""Playbooks and roles, without nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_playbooks_are_well_formed() -> None:
     assert [path.name for path in PLAYBOOKS if str(path) not in outcome.output] == []
 
 
-def test_without_an_inventory_a_playbook_fails_and_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_inventory_fails_with_a_hint(tmp_path: Path) -> None:
     file = tmp_path / "boards.yml"
     outcome = play(ANSIBLE / "playbooks/site.yml", inventory=file)
     assert outcome.code == 2, outcome.output
@@ -45,11 +45,11 @@ def test_without_an_inventory_a_playbook_fails_and_says_what_to_do(tmp_path: Pat
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS, ids=names(PLAYBOOKS))
 def test_every_playbook_checks_the_inventory_first(playbook: Path) -> None:
-    if playbook.name not in ("check_inventory.yml", "summary.yml"):  # parts of the others
+    if playbook.name not in ("check_inventory.yml", "summary.yml"):  # imported by the others
         assert read(playbook)[0]["ansible.builtin.import_playbook"] == "check_inventory.yml"
 
 
-def test_an_inventory_that_ansible_cannot_read_is_no_empty_one(tmp_path: Path) -> None:
+def test_an_unreadable_inventory_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "boards.yml"
     file.write_text("cluster:\n  hosts: [\n")
     outcome = play(ANSIBLE / "playbooks/site.yml", inventory=file)
@@ -67,7 +67,7 @@ def test_every_variable_of_a_role_is_prefixed_specified_and_documented(role: Pat
 
 
 @pytest.mark.parametrize("role", ROLES, ids=names(ROLES))
-def test_every_role_can_be_taken_back_and_is_known_to_the_inventory(role: Path) -> None:
+def test_every_role_has_a_reset_and_is_known_to_the_inventory(role: Path) -> None:
     assert (role / "tasks/reset.yml").exists()
     assert (
         f"name: {role.name}\n        tasks_from: reset"
@@ -84,7 +84,7 @@ def play_here(inventory: str, playbook: Path, variables: dict[str, str]) -> Outc
 
 @pytest.fixture
 def board(tmp_path: Path) -> Path:
-    """A board's files, as far as the role looks at them."""
+    """Create the files of a board that the role reads."""
     for folder in ("proc/device-tree", "boot/firmware", "etc/systemd/system"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "proc/device-tree/model").write_text(MODEL)
@@ -104,7 +104,7 @@ def set_up(board: Path, tasks: str = "main") -> dict[str, int]:
 
 
 @pytest.mark.parametrize("place", ["boot/firmware", "boot"])
-def test_a_board_gets_its_clock_and_memory_and_keeps_them(board: Path, place: str) -> None:
+def test_governor_and_graphics_memory_of_a_board(board: Path, place: str) -> None:
     if place == "boot":  # an older image
         (board / "boot/firmware/config.txt").rename(board / "boot/config.txt")
     before = (board / place / "config.txt").read_text()
@@ -120,20 +120,20 @@ def test_a_board_gets_its_clock_and_memory_and_keeps_them(board: Path, place: st
     assert not unit.exists()
 
 
-def test_what_is_no_board_is_left_alone(board: Path) -> None:
+def test_other_machines_are_not_changed(board: Path) -> None:
     (board / "proc/device-tree/model").unlink()
     assert set_up(board)["changed"] == 0
 
 
-UNITS = {  # by the name that systemd expects: its template, relative to the roles
+UNITS = {  # unit name: its template, relative to the roles
     "edgeddl-exporter.service": "edgeddl/templates/exporter.service.j2",
     "edgeddl-governor.service": "raspberrypi/templates/governor.service.j2",
     "opt-edgeddl-data.mount": "data/templates/data.mount.j2",
 }
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
-def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     tasks = [
         {
             "name": f"Render {unit}",

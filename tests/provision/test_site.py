@@ -1,6 +1,6 @@
-"""The real thing: site.yml on two freshly booted machines, and everything that follows from it.
+"""site.yml and the other playbooks on two freshly booted machines.
 
-The tests build on each other, in this order, as a user's days do.
+The tests depend on each other and run in this order, as a user would.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.provision
 NODES = 2
 USER = "pi"
 MACHINE = os.uname().machine
-# There is no way to CIFAR-10's site from everywhere; one test gives an archive.
+# CIFAR-10's site may be unreachable; one test provides an archive
 VARIABLES = {"data_dataset": "none"}
 SHORT = (
     "--dataset", "shapes", "--model", "resnet9", "--limit-train", "64", "--limit-test", "32",
@@ -44,7 +44,7 @@ SHORT = (
 )  # fmt: skip
 TRAIN = f"cd /opt/edgeddl/work && mpirun -np 2 python -m edgeddl.train {' '.join(SHORT)}"
 REQUIRING = f"{TRAIN} --max-steps 1 --run-dir runs/required --require-linpack"
-# Much too small to tell how fast a machine is; and its limit of memory is not seen from inside.
+# Much too small to measure a machine's speed; its memory limit is not visible from inside.
 SMALL = ["--size", "1000", "--memory-mib", "300", "--blas", "openblas"]
 VERDICTS = ("healthy", "warn", "unknown")
 NOWHERE = "http://127.0.0.1:9/simple"
@@ -56,7 +56,7 @@ class Boards(Emulator):
         return play(site(playbook), inventory=inventory, words=words, variables=settings)
 
     def login(self, number: int, command: str) -> subprocess.CompletedProcess[str]:
-        """What the user gets who logs in by ssh and types that."""
+        """Run a command line over ssh, as a user would type it."""
         return subprocess.run(
             [*self._ssh(number), "bash", "-l"],
             input=command,
@@ -66,7 +66,7 @@ class Boards(Emulator):
         )
 
     def start_login(self, number: int, command: str) -> subprocess.Popen[str]:
-        """The same, going on."""
+        """Start the same in the background."""
         return subprocess.Popen(
             [*self._ssh(number), "bash", "-lc", shlex.quote(command)],
             stdin=subprocess.DEVNULL,
@@ -112,11 +112,11 @@ def test_fresh_boards_can_be_checked(boards: Boards) -> None:
     assert boards.on(1, "ls", "/opt") == ""
 
 
-def test_a_board_that_is_down_is_named_and_the_other_set_up(boards: Boards) -> None:
+def test_an_unreachable_board_is_named_and_the_other_set_up(boards: Boards) -> None:
     boards.succeed("kill", boards.node(2))
     outcome = boards.play("site")
     boards.succeed("restore", boards.node(2), timeout=300)
-    assert outcome.code == 4, outcome.output  # Ansible's code for hosts that were not reached
+    assert outcome.code == 4, outcome.output  # Ansible's exit code for unreachable hosts
     assert f"Failed (see above): {boards.node(2)}; succeeded: {boards.node(1)}" in outcome.output
     assert outcome.counts()[boards.node(1)]["failed"] == 0
     assert "edgeddl" in boards.login(1, "python -m pip list").stdout
@@ -144,19 +144,19 @@ def test_a_plain_mpirun_trains_on_all_boards(boards: Boards) -> None:
     assert "runs/resnet9-shapes" in done.stdout
 
 
-def test_ranks_on_other_boards_know_where_things_are(boards: Boards) -> None:
+def test_ranks_on_other_boards_have_the_variables(boards: Boards) -> None:
     lines = boards.login(1, "mpirun -np 2 printenv EDGEDDL_DATA EDGEDDL_STATE").stdout.split()
     assert lines.count("/opt/edgeddl/data") == lines.count("/var/lib/edgeddl") == NODES
 
 
-def test_every_package_is_of_a_pinned_version(boards: Boards) -> None:
+def test_every_package_has_a_pinned_version(boards: Boards) -> None:
     pinned = (ANSIBLE / "roles/edgeddl/files/constraints.txt").read_text().split()
     found = boards.login(1, "python -m pip list --format=freeze").stdout.split()
-    own = ("edgeddl", "pip", "setuptools")  # of the checkout, of Debian, of scripts/
+    own = ("edgeddl", "pip", "setuptools")  # from the checkout, from Debian, from scripts/
     assert [one for one in found if one not in pinned and not one.startswith(own)] == []
 
 
-def test_names_lead_to_the_clusters_network(boards: Boards) -> None:
+def test_names_resolve_to_the_clusters_network(boards: Boards) -> None:
     for number in range(1, NODES + 1):
         hosts = boards.on(number, "cat", "/etc/hosts")
         assert "127.0.1.1" not in hosts
@@ -180,12 +180,12 @@ def test_training_from_the_laptop(boards: Boards, fab: Fab) -> None:
     assert list((fab.results / "by-fab/checkpoints").glob("*.npz"))
 
 
-def test_deploying_what_is_there_changes_nothing(boards: Boards, fab: Fab) -> None:
+def test_deploying_again_changes_nothing(boards: Boards, fab: Fab) -> None:
     said = fab.succeed("deploy")
     assert Outcome(0, said).total("changed") == 0, said
 
 
-def test_a_stage_that_was_not_run_is_required_in_vain(boards: Boards) -> None:
+def test_training_requires_a_linpack_result(boards: Boards) -> None:
     done = boards.login(1, REQUIRING)
     assert done.returncode == 2
     assert f"LINPACK has not been run on {boards.node(1)}" in done.stderr
@@ -200,7 +200,7 @@ def test_hpl_by_playbook(boards: Boards) -> None:
         assert kept["gflops"] > 0 and kept["passed"] and kept["verdict"] in VERDICTS
 
 
-def test_a_stage_that_was_run_lets_training_start(boards: Boards) -> None:
+def test_training_starts_after_linpack(boards: Boards) -> None:
     done = boards.login(1, REQUIRING)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("GFLOPS by hpl on 20") == NODES
@@ -208,7 +208,7 @@ def test_a_stage_that_was_run_lets_training_start(boards: Boards) -> None:
 
 def test_hpl_from_the_laptop(boards: Boards, fab: Fab) -> None:
     done = fab("linpack", "--", *SMALL)
-    assert done.returncode in (0, 4), done.stdout + done.stderr  # 4: machines share a processor
+    assert done.returncode in (0, 4), done.stdout + done.stderr  # 4: machines share a CPU
     result = json.loads((fab.results / "linpack.json").read_text())
     assert [node["engine"] for node in result["nodes"]] == ["hpl"] * NODES
     assert result["cluster"]["gflops"] > 0 and result["cluster"]["passed"]
@@ -219,7 +219,7 @@ def test_wheels_from_a_folder_need_no_index(boards: Boards, tmp_path: Path) -> N
     built = max((REPOSITORY / "build/provision").glob(f"wheels-{MACHINE}-py*.tar"), key=_age)
     with tarfile.open(built) as archive:
         archive.extractall(tmp_path / "wheels", filter="data")
-    # an empty environment: everything has to come from the folder
+    # an empty environment: everything must come from the folder
     boards.on(2, "rm", "-r", "/opt/edgeddl/venv")
     settings = {
         "edgeddl_wheelhouse": str(tmp_path / "wheels"),
@@ -236,7 +236,7 @@ def _age(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def test_data_goes_to_the_head_and_from_there_to_the_others(boards: Boards, tmp_path: Path) -> None:
+def test_data_is_copied_from_the_head(boards: Boards, tmp_path: Path) -> None:
     archive = tmp_path / "cifar-10-binary.tar.gz"
     archive.write_bytes(b"stands for the archive" * 1000)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -251,7 +251,7 @@ def test_data_goes_to_the_head_and_from_there_to_the_others(boards: Boards, tmp_
     assert again.total("changed") == 0, again.output
 
 
-def test_boards_and_runs_are_watched(boards: Boards) -> None:
+def test_monitoring_is_installed(boards: Boards) -> None:
     checked = boards.play("monitoring", "--check")
     assert checked.code == 0, checked.output
     first = boards.play("monitoring")
@@ -263,7 +263,7 @@ def test_boards_and_runs_are_watched(boards: Boards) -> None:
         assert len(_wait_for(boards, f'up{{job="{job}"}} == 1', NODES)) == NODES
 
 
-def test_what_watches_listens_in_the_clusters_network_only(boards: Boards) -> None:
+def test_monitoring_listens_only_on_the_clusters_network(boards: Boards) -> None:
     for number in range(1, NODES + 1):
         lines = boards.on(number, "ss", "-ltnH").splitlines()
         places = [line.split()[3].rpartition(":") for line in lines]
@@ -274,7 +274,7 @@ def test_what_watches_listens_in_the_clusters_network_only(boards: Boards) -> No
         assert len(watching) == (3 if number == 1 else 2)
 
 
-def test_ranks_are_watched_without_an_option(boards: Boards) -> None:
+def test_ranks_are_monitored_by_default(boards: Boards) -> None:
     job = boards.start_login(
         1,
         "cd /opt/edgeddl/work && echo $$ >job.pid && exec mpirun -np 2 python -m edgeddl.train"
@@ -293,7 +293,7 @@ def test_ranks_are_watched_without_an_option(boards: Boards) -> None:
 
 
 def _wait_for(boards: Boards, query: str, count: int) -> list[dict[str, Any]]:
-    """What the head's Prometheus answers, as soon as there are so many series."""
+    """Query the head's Prometheus until it returns this number of series."""
     place = f"http://{boards.address(1)}:9090/api/v1/query?{urlencode({'query': query})}"
     deadline = time.monotonic() + 300
     while True:
@@ -305,9 +305,7 @@ def _wait_for(boards: Boards, query: str, count: int) -> list[dict[str, Any]]:
         time.sleep(1)
 
 
-def test_grafana_gets_its_settings_and_a_password_of_its_own(
-    boards: Boards, tmp_path: Path
-) -> None:
+def test_grafana_gets_its_configuration_and_a_password(boards: Boards, tmp_path: Path) -> None:
     package, digest = build_grafana_package(tmp_path)
     given = {"grafana_package": str(package)}
     wrong = boards.play("monitoring", **given, grafana_package_sha256="0" * 64)
@@ -325,7 +323,7 @@ def test_grafana_gets_its_settings_and_a_password_of_its_own(
     assert f"{boards.address(1)}:3000" in boards.on(1, "ss", "-ltnH")
 
 
-def test_reset_asks_first(boards: Boards) -> None:
+def test_reset_needs_confirmation(boards: Boards) -> None:
     outcome = boards.play("reset")
     assert outcome.code == 2 and "add -e reset_confirmed=true" in outcome.output
     assert "venv" in boards.on(1, "ls", "/opt/edgeddl")
@@ -340,7 +338,7 @@ def test_reset_leaves_nothing(boards: Boards) -> None:
         mentions = boards("exec", boards.node(number), "--", "grep", "-r", "edgeddl", "/etc")
         assert mentions.stdout == ""
         keys = boards.on(number, "cat", f"/home/{USER}/.ssh/authorized_keys")
-        assert len(keys.splitlines()) == 1  # the one by which we are here
+        assert len(keys.splitlines()) == 1  # the key of this connection
         assert "127.0.1.1" in boards.on(number, "cat", "/etc/hosts")
     again = boards.play("reset", reset_confirmed="true")
     assert again.code == 0 and again.total("changed") == 0, again.output

@@ -1,4 +1,4 @@
-"""scripts/compare-compression: what its figures say."""
+"""scripts/compare-compression: evaluation of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def run(kind: str, seed: int, accuracy: float) -> Run:
     return {"kind": kind, "seed": seed, "final_accuracy": accuracy, "bytes_sent_per_step": 2e6}
 
 
-# Seeds are far apart; the kinds differ by one and two points.
+# seeds differ by 20 points, kinds by one and two
 RUNS = [run("none", 1, 0.5), run("fp16", 1, 0.49), run("none", 2, 0.7), run("fp16", 2, 0.68)]
 
 
@@ -20,7 +20,7 @@ def test_kinds_are_compared_seed_by_seed() -> None:
     assert fp16["standard_error"] == pytest.approx(0.005)
 
 
-def test_table_says_by_how_much_kinds_differ() -> None:
+def test_table_shows_differences_between_kinds() -> None:
     summary = summarise(RUNS)
     assert render(summary, [1, 2]).splitlines() == [
         "                    none    fp16",
@@ -35,7 +35,7 @@ def test_table_says_by_how_much_kinds_differ() -> None:
     ]
 
 
-def test_one_seed_has_no_spread() -> None:
+def test_one_seed_has_no_deviation() -> None:
     summary = summarise([run("none", 1, 0.5), run("fp16", 1, 0.4)])
     assert summary["fp16"]["deviation"] is summary["fp16"]["standard_error"] is None
     assert "deviation              -       -" in render(summary, [1])

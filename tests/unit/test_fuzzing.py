@@ -1,6 +1,6 @@
-"""Damaged input of every kind is read or refused with a message; and the fuzzer finds what is not.
+"""Corrupted input of every kind is read or rejected with a message; the fuzzer finds violations.
 
-./scripts/fuzz runs more cases, and other ones, of the same generators.
+./scripts/fuzz runs more and other cases of the same generators.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ CASES = 2000
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)
-def test_damaged_input(target: str) -> None:
+def test_corrupted_input(target: str) -> None:
     result = run_target(target, seed=0, cases=range(CASES))
     assert not result.failures, "\n".join(map(str, result.failures))
     assert result.cases == CASES
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)
-def test_a_case_is_the_same_whatever_was_run_before_it(target: str) -> None:
+def test_cases_are_reproducible(target: str) -> None:
     seven = make_input(target, 3, 7)
     assert make_input(target, 3, 7) == seven
     assert len({make_input(target, seed, case) for seed in (3, 4) for case in range(5)}) > 5
 
 
 class Careless:
-    """Stands for code that is broken in a way of its own for some inputs."""
+    """A target that fails in different ways for some inputs."""
 
     def __init__(self, folder: Path) -> None:
         pass
@@ -96,7 +96,7 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command() -> None:
     done = fuzz("--target", "hpcc", "--target", "pickle", "--cases", "20", "--seed", "5")
-    assert (done.returncode, done.stderr) == (0, "")  # no bar where there is no terminal
+    assert (done.returncode, done.stderr) == (0, "")  # no progress bar without a terminal
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines[2:4]] == [["hpcc", "20"], ["pickle", "20"]]
     assert lines[-1] == "seed 5: 0 failures in 40 cases"

@@ -1,4 +1,4 @@
-"""The scripts of a fresh machine, with a stand-in for pip and for the making of environments."""
+"""The scripts in a fresh checkout, with fakes of pip and venv."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHELL_SCRIPTS = [
     ".ci/run",
 ]
 
-# A Python that only notes what pip is asked for, and whose environments hold a copy of it.
+# a fake Python that logs pip's arguments and copies itself into new environments
 STAND_IN = f"""#!/bin/sh
 case "$*" in
     *_base_executable*) echo "$0" ;;
@@ -49,7 +49,7 @@ esac
 
 
 @pytest.mark.parametrize("script", SHELL_SCRIPTS)
-def test_shell_scripts_are_sound(script: str) -> None:
+def test_shell_scripts_pass_shellcheck(script: str) -> None:
     path = REPOSITORY / script
     assert path.stat().st_mode & 0o100
     subprocess.run(["sh", "-n", path], check=True)
@@ -59,7 +59,7 @@ def test_shell_scripts_are_sound(script: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What scripts/setup works on, and a stand-in for Python beside it."""
+    """Create a checkout for scripts/setup, with a fake Python."""
     folder = tmp_path / "a check out"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "scripts", folder / "scripts", ignore=ignored)
@@ -83,12 +83,12 @@ def set_up(checkout: Path, python: str | Path | None = None) -> subprocess.Compl
 
 
 def steps(result: subprocess.CompletedProcess[str]) -> str:
-    """The numbers of the steps that were taken: "1234"."""
+    """Return the numbers of the steps that were run, such as "1234"."""
     assert result.returncode == 0, result.stderr
     return "".join(line[1] for line in result.stdout.splitlines() if line.startswith("["))
 
 
-def test_changed_kernels_are_built_anew(checkout: Path) -> None:
+def test_changed_kernels_are_rebuilt(checkout: Path) -> None:
     set_up(checkout)
     with (checkout / "edgeddl/kernels/csrc/gemm.c").open("a") as source:
         source.write("\n")
@@ -112,13 +112,13 @@ def test_setup_installs_again_when_the_settings_change(checkout: Path) -> None:
     assert steps(set_up(checkout)) == ""
 
 
-def test_setup_starts_afresh_in_a_moved_checkout(checkout: Path) -> None:
+def test_setup_starts_from_scratch_in_a_moved_checkout(checkout: Path) -> None:
     set_up(checkout)
     moved = checkout.rename(checkout.with_name("moved"))
     assert steps(set_up(moved)) == "1234"
 
 
-def test_setup_starts_afresh_after_a_failure_and_shows_the_end_of_the_log(checkout: Path) -> None:
+def test_setup_shows_the_log_of_a_failure_and_starts_from_scratch(checkout: Path) -> None:
     (checkout / "pip-fails").touch()
     failed = set_up(checkout)
     assert failed.returncode == 1
@@ -128,14 +128,14 @@ def test_setup_starts_afresh_after_a_failure_and_shows_the_end_of_the_log(checko
     assert steps(set_up(checkout)) == "1234"
 
 
-def test_setup_names_a_python_that_does_not_fit(checkout: Path) -> None:
+def test_setup_names_an_unsupported_python(checkout: Path) -> None:
     result = set_up(checkout, python="/bin/false")
     assert result.returncode == 1
     assert "a 64-bit Python 3.11, 3.12 or 3.13 is required; found /bin/false: none" in result.stderr
     assert "hint: sudo apt install python3" in result.stderr
 
 
-def test_tools_of_tests_need_root(checkout: Path) -> None:
+def test_test_tools_need_root(checkout: Path) -> None:
     (checkout.parent / "id").write_text("#!/bin/sh\necho 1000\n")
     (checkout.parent / "id").chmod(0o755)
     done = subprocess.run(
@@ -146,7 +146,7 @@ def test_tools_of_tests_need_root(checkout: Path) -> None:
     assert "must run as root" in done.stderr and "hint: sudo " in done.stderr
 
 
-def test_what_a_skipped_test_asks_for_is_installed() -> None:
+def test_hints_of_skipped_tests_are_installed() -> None:
     sources = [path.read_text() for path in (REPOSITORY / "tests").rglob("*.py")]
     hints = re.findall(r"apt install ([a-z0-9 -]+)", "\n".join(sources))
     asked = {package for hint in hints for package in hint.split()}
@@ -155,13 +155,13 @@ def test_what_a_skipped_test_asks_for_is_installed() -> None:
 
 
 def test_only_the_cpu_build_of_pytorch_is_installed() -> None:
-    """PyPI's build for x86-64 brings gigabytes of CUDA libraries."""
+    """PyPI's build for x86-64 includes gigabytes of CUDA libraries."""
     wanted = Requirement(TORCH).specifier
     assert wanted.contains("2.13.0+cpu") and not wanted.contains("2.13.0")
 
 
 @pytest.mark.parametrize(("user", "before_test"), [(0, {"tools", "lint"}), (1000, {"lint"})])
-def test_ci_installs_tools_where_it_may_and_goes_on_after_a_failure(
+def test_ci_installs_tools_as_root_and_continues_after_a_failure(
     tmp_path: Path, user: int, before_test: set[str]
 ) -> None:
     for folder in ("bin", "scripts", ".ci", ".venv"):
@@ -197,7 +197,7 @@ def environment_after(checkout: Path, activation: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in output.splitlines())
 
 
-def test_open_mpis_defaults_replace_themselves_and_nothing_else(checkout: Path) -> None:
+def test_open_mpis_defaults_replace_only_their_own_block(checkout: Path) -> None:
     set_up(checkout)
     params = checkout / ".venv" / "etc" / "prte-mca-params.conf"
     first = params.read_text()
@@ -210,7 +210,7 @@ def test_open_mpis_defaults_replace_themselves_and_nothing_else(checkout: Path) 
         assert params.read_text() == f"before = 1\n{first}after = 1\n"
 
 
-def test_activation_sets_what_open_mpi_reads_from_the_environment(checkout: Path) -> None:
+def test_activation_sets_open_mpis_variables(checkout: Path) -> None:
     set_up(checkout)
     environment = environment_after(checkout, "activate")
     assert environment["OMPI_ALLOW_RUN_AS_ROOT"] == "1"
@@ -218,10 +218,10 @@ def test_activation_sets_what_open_mpi_reads_from_the_environment(checkout: Path
     assert Path(environment["OMPI_PRTERUN"]).resolve() == checkout / "scripts" / "prterun"
 
 
-def test_deactivation_forgets_it(tmp_path: Path) -> None:
-    """In a real environment: the stand-in for venv has no deactivate."""
+def test_deactivation_unsets_them(tmp_path: Path) -> None:
+    """In a real environment: the fake one has no deactivate."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    for _ in range(2):  # the second time replaces what the first has written
+    for _ in range(2):  # the second call replaces the block of the first
         subprocess.run(
             [sys.executable, "scripts/openmpi_defaults.py", tmp_path / "venv"], check=True
         )
@@ -232,7 +232,7 @@ def test_deactivation_forgets_it(tmp_path: Path) -> None:
     assert "OMPI_" not in inactive
 
 
-# exec: the signals reach Python. A first line `#!{sys.executable}` would not bear spaces in it.
+# exec, so that signals reach Python; a line `#!{sys.executable}` does not support spaces in it
 PRTERUN = f"""#!/bin/sh
 exec "{sys.executable}" -c '
 import os, signal, sys, time
@@ -256,7 +256,7 @@ time.sleep(60)
 def interrupted_prterun(
     folder: Path, program: str, behaviour: str, times: int
 ) -> tuple[int, list[str]]:
-    """Interrupt scripts/prterun while it runs the program; exit code and lines of output."""
+    """Interrupt scripts/prterun while it runs the program; return exit code and output lines."""
     (folder / "bin").mkdir()
     (folder / "bin" / "prterun").write_text(program)
     (folder / "bin" / "prterun").chmod(0o755)
@@ -286,7 +286,7 @@ def test_a_second_interruption_ends_the_job(tmp_path: Path) -> None:
     assert code == 130
 
 
-def test_the_exit_code_of_an_undisturbed_job_is_kept(tmp_path: Path) -> None:
+def test_the_exit_code_of_a_job_is_kept(tmp_path: Path) -> None:
     code, _ = interrupted_prterun(tmp_path, "#!/bin/sh\nexit 3\n", "fails", times=0)
     assert code == 3
 
@@ -297,7 +297,7 @@ IMPATIENT = {"PATIENCE_SECONDS": 0}
 def run_prterun(
     folder: Path, program: str, *arguments: str | Path, constants: dict[str, float] = IMPATIENT
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run scripts/prterun, with other values of its constants, over a program."""
+    """Run scripts/prterun with shorter timeouts on a program."""
     (folder / "bin").mkdir()
     (folder / "bin" / "prterun").write_text(f"#!/bin/sh\n{program}\n")
     (folder / "bin" / "prterun").chmod(0o755)
@@ -315,8 +315,8 @@ def run_prterun(
     )
 
 
-def test_a_failed_job_does_not_wait_for_a_host_that_is_gone(tmp_path: Path) -> None:
-    # as prterun does: an ssh of its own waits, and holds the stream open
+def test_a_failed_job_does_not_wait_for_an_unreachable_host(tmp_path: Path) -> None:
+    # like prterun's ssh, which waits and keeps the stream open
     program = 'echo "MPI_ABORT was invoked on rank 0" >&2; sleep 1000 & echo $! >"$1"; wait'
     done = run_prterun(tmp_path, program)
     assert done.returncode == 3 and b"a host is unreachable" in done.stderr
@@ -325,18 +325,18 @@ def test_a_failed_job_does_not_wait_for_a_host_that_is_gone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 3), (4, 4)])
-def test_a_job_that_lost_a_daemon_is_no_success(tmp_path: Path, code: int, expected: int) -> None:
+def test_a_job_that_lost_a_daemon_fails(tmp_path: Path, code: int, expected: int) -> None:
     words = "PRTE has lost communication with a rem"
     program = f'printf "{words}" >&2; sleep 0.1; echo "ote daemon." >&2; exit {code}'
     assert run_prterun(tmp_path, program).returncode == expected
 
 
-def test_what_ranks_say_is_passed_on_to_the_last_word(tmp_path: Path) -> None:
+def test_all_output_of_ranks_is_forwarded(tmp_path: Path) -> None:
     done = run_prterun(tmp_path, 'printf "10%%\\r20%%\\rno newline" >&2')
     assert (done.returncode, done.stderr) == (0, b"10%\r20%\rno newline")
 
 
-# As edgeddl/heartbeat.py sends them: rank, ranks, host, phase, timeout.
+# heartbeats of edgeddl/heartbeat.py: rank, ranks, host, phase, timeout
 BEAT = "printf '\\036edgeddl %s\\n' '{}' >&2; "
 QUICK = {
     "PATIENCE_SECONDS": 1, "REPORT_SECONDS": 1, "SILENT_SECONDS": 2, "MARGIN_SECONDS": 1,
@@ -346,7 +346,7 @@ TRAIN = ("-np", "2", "python", "-m", "edgeddl.train")
 
 
 def run_quickly(folder: Path, beats: list[str], then: str = "sleep 60", *options: str) -> str:
-    """What is said when ranks send these heartbeats and then no more; the job must be ended."""
+    """Return the output of a job that sends these heartbeats and then hangs."""
     program = "".join(BEAT.format(beat) for beat in beats) + then
     done = run_prterun(folder, program, *TRAIN, *options, constants=QUICK)
     assert done.returncode == 3, done.stderr
@@ -367,8 +367,8 @@ def test_a_rank_that_ends_but_does_not_exit_is_named(tmp_path: Path) -> None:
     assert "waiting for the end of rank 1 on pi-02 (did not exit)" in said
 
 
-def test_ranks_that_are_not_started_have_a_time_limit(tmp_path: Path) -> None:
-    """As with an idle connection to prterun's port, which blocks its start-up."""
+def test_a_start_up_without_ranks_times_out(tmp_path: Path) -> None:
+    """An idle connection to prterun's port has this effect."""
     said = run_quickly(tmp_path, [], "sleep 60", "--stall-timeout-seconds", "3")
     assert re.search(r"warning: waited \d s for mpirun to start the ranks", said)
     assert "the job ends after 3 s" in said and "ss -tnp" in said
@@ -391,7 +391,7 @@ def test_a_rank_that_is_not_started_is_named(tmp_path: Path) -> None:
     assert "waiting for rank 1 (not started)" in said
 
 
-def test_living_ranks_in_mpi_init_wait_for_mpirun(tmp_path: Path) -> None:
+def test_a_hang_in_mpi_init_is_reported(tmp_path: Path) -> None:
     again = BEAT.format("0 1 pi-01 starting 4")
     said = run_quickly(tmp_path, [], f"while sleep 0.5; do {again} done")
     assert "waiting for MPI_Init; all 1 ranks are alive" in said and "ss -tnp" in said
@@ -404,17 +404,17 @@ def test_a_rank_that_stops_after_the_last_collective_is_named(tmp_path: Path) ->
     assert re.search(r"error: the run is complete and saved, but gave up after 3 s", said)
 
 
-def test_daemons_that_outlive_all_ranks_have_a_time_limit(tmp_path: Path) -> None:
+def test_daemons_that_outlive_all_ranks_time_out(tmp_path: Path) -> None:
     said = run_quickly(tmp_path, ["0 1 pi-01 failed 600", "0 1 pi-01 ended 600"])
     assert "the end of mpirun: a host does not answer" in said
 
 
-def test_a_job_that_falls_silent_as_a_whole_has_a_time_limit(tmp_path: Path) -> None:
+def test_a_job_without_any_heartbeat_times_out(tmp_path: Path) -> None:
     said = run_quickly(tmp_path, ["0 1 pi-01 running 3"])
     assert re.search(r"gave up after \d s of waiting for rank 0 on pi-01 \(no heartbeat\)", said)
 
 
-def test_a_heartbeat_in_two_parts_is_not_shown(tmp_path: Path) -> None:
+def test_a_split_heartbeat_is_not_shown(tmp_path: Path) -> None:
     program = "printf 'one\\036edgeddl 0 1 pi' >&2; sleep 0.2; printf -- '-01 running 2\\ntwo' >&2"
     assert run_prterun(tmp_path, program).stderr == b"onetwo"
 
@@ -422,16 +422,16 @@ def test_a_heartbeat_in_two_parts_is_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "beats"), [(("sleep", "4"), []), (TRAIN, ["0 1 pi-01 running 600"])]
 )
-def test_what_is_not_stuck_is_left_alone(
+def test_running_jobs_are_not_ended(
     tmp_path: Path, arguments: tuple[str, ...], beats: list[str]
 ) -> None:
-    """Another program without heartbeats, and training that goes on."""
+    """Programs without heartbeats, and training that makes progress."""
     program = "".join(BEAT.format(beat) + "sleep 2; " for beat in beats * 2) + "sleep 2"
     done = run_prterun(tmp_path, program, *arguments, constants=QUICK | {"SILENT_SECONDS": 9})
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_boards_get_the_same_version_of_everything_edgeddl_needs() -> None:
+def test_boards_have_pinned_versions_of_all_dependencies() -> None:
     settings = ConfigParser()
     settings.read(REPOSITORY / "setup.cfg")
     lines = settings["options"]["install_requires"].split("\n")

@@ -20,17 +20,17 @@ from edgeddl.line_file import LineFile
 from edgeddl.log import logger
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.loop import StepReport
-from edgeddl.training.startup import PreparedRun
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
 from edgeddl.training.telemetry import RankStep
 
 LINE_EVERY_SECONDS = 1.0
-# Later on, a line stands for this part of the time since the start.
+# Later in a run, a line covers this part of the time since the start.
 LINE_EVERY_PART = 1 / 2000
 
 
 class RunEvents:
-    """Rank 0's record. What ranks tell of a step comes with the next one: so does its line."""
+    """Written by rank 0. Ranks report a step in the next one, so lines lag by a step."""
 
     def __init__(self, path: Path, state: RunState, checkpointing: Checkpointing) -> None:
         self._file = LineFile(path, self._complain)
@@ -38,8 +38,8 @@ class RunEvents:
         self._saved_step: int | None = None
         self._shares = list(state.shares)
         self._steps_seen = 0  # since this start
-        self._losses: list[float] = []  # of steps that no line has yet
-        self._ranks: list[list[RankStep]] = []  # by step, what ranks told of these
+        self._losses: list[float] = []  # of steps that are not written yet
+        self._ranks: list[list[RankStep]] = []  # by step, the reports of the ranks
         self._step, self._learning_rate = state.step, 0.0  # of the last of them
         self._started = self._last_line = time.monotonic()
 
@@ -59,9 +59,9 @@ class RunEvents:
         )
 
     def on_step(self, report: StepReport) -> None:
-        if self._losses:  # of the step before: of an earlier start nothing is told
+        if self._losses:  # the first report after a start is empty
             self._ranks.append(list(report.ranks))
-        # The first steps pay for what is done once: they get a line of their own.
+        # The first steps include one-time work, so they get their own line.
         if self._is_time_for_a_line() or self._steps_seen == run_format.WARM_UP_STEPS:
             self._write_steps()
         self._steps_seen += 1
@@ -102,7 +102,7 @@ class RunEvents:
         return now - self._last_line >= interval
 
     def _write_steps(self) -> None:
-        """The steps so far; at the end the last one is among them, of which nobody has told."""
+        """Write the steps so far; at the end this includes the last one, which has no reports."""
         if not self._losses:
             return
         self._write(
@@ -122,14 +122,14 @@ class RunEvents:
 
     def _complain(self, error: OSError) -> None:
         logger.warning(
-            "the run goes on, but its events cannot be written to %s: %s",
+            "training continues, but its events cannot be written to %s: %s",
             self._file.path,
             error.strerror or error,
         )
 
 
 def _sum_steps(steps: Sequence[RankStep]) -> dict[str, Any]:
-    """A rank over several steps: times and images added up, memory and sensors as at the last."""
+    """A rank over several steps: sums of times and images, the last memory and sensors."""
     sums = {
         name: _short(sum(getattr(step, name) for step in steps)) for name in run_format.RANK_SUMS
     }
@@ -137,7 +137,7 @@ def _sum_steps(steps: Sequence[RankStep]) -> dict[str, Any]:
 
 
 def _short(value: float) -> float | int | None:
-    """A number in few digits; None for what is not known."""
+    """A number rounded to few digits; None if it is unknown."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) else float(f"{value:.6g}")
@@ -147,7 +147,7 @@ def _short(value: float) -> float | int | None:
 def recording_events(
     run: PreparedRun, ranks: Sequence[tuple[str, str, int]], checkpointing: Checkpointing
 ) -> Iterator[RunEvents | None]:
-    """The events of the run in this block, on rank 0; an exception is one of them."""
+    """Record the run in this block on rank 0, including an exception."""
     if run.folder is None:
         yield None
         return

@@ -1,8 +1,8 @@
-"""Rank 0's live page: how the run goes, for people without Grafana.
+"""Rank 0's live page, which shows the progress of a run without Grafana.
 
-The page itself is one file without anything from elsewhere (metrics/live.html); it asks for
-`live.json` every two seconds. The run's history is kept in memory as at most HISTORY_POINTS points:
-when there are more, every second one goes, and the rest stand further apart.
+The page is one self-contained file (metrics/live.html) that fetches `live.json` every two seconds.
+The history of the run is kept in memory as at most HISTORY_POINTS points: when there are more,
+every second point is dropped.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 from edgeddl.hardware import Throttling
 from edgeddl.metrics.server import Answer, Pages
-from edgeddl.training.recent import WINDOW_STEPS, RecentSteps
+from edgeddl.training.step_window import WINDOW_STEPS, StepWindow
 from edgeddl.training.telemetry import RankStep
 
 HISTORY_POINTS = 240
 
 
 class Point(NamedTuple):
-    """One point of the history; figures of ranks by rank."""
+    """One point of the history; lists are by rank."""
 
     step: int
     loss: float
@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 
 class LivePage:
-    """Filled by the steps, read by the server's thread: what is shared is replaced, not changed."""
+    """Filled by steps, read by the server's thread: shared values are replaced, never modified."""
 
     def __init__(self, run: str, hosts: Sequence[str]) -> None:
         self._run = run
@@ -52,28 +52,28 @@ class LivePage:
         page = read_page()
         return {"/": lambda: page, "/live.json": self._answer}
 
-    def add(self, position: Mapping[str, Any], loss: float, recent: RecentSteps) -> None:
-        """A step is behind us."""
+    def add(self, position: Mapping[str, Any], loss: float, window: StepWindow) -> None:
+        """Add a step."""
         self._losses.append(loss)
         self._latest = {
             **position,
-            "images_per_second": recent.images_per_second,
-            "efficiency": recent.efficiency,
-            "slowest_rank": recent.slowest_rank,
-            "ranks": self._describe_ranks(recent),
+            "images_per_second": window.images_per_second,
+            "efficiency": window.efficiency,
+            "slowest_rank": window.slowest_rank,
+            "ranks": self._describe_ranks(window),
         }
         if position["step"] % self._every_steps == 0:
-            self._add_point(position, recent)
+            self._add_point(position, window)
 
-    def _add_point(self, position: Mapping[str, Any], recent: RecentSteps) -> None:
+    def _add_point(self, position: Mapping[str, Any], window: StepWindow) -> None:
         point = Point(
             position["step"],
             sum(self._losses) / len(self._losses),
-            recent.images_per_second,
-            recent.efficiency,
+            window.images_per_second,
+            window.efficiency,
             position["accuracy"],
-            recent.images_per_second_alone,
-            [rank.temperature_celsius for rank in recent.latest],
+            window.images_per_second_alone,
+            [rank.temperature_celsius for rank in window.latest],
         )
         points = [*self._points, point]
         if len(points) > HISTORY_POINTS:
@@ -81,13 +81,13 @@ class LivePage:
             points = [point for point in points if point.step % self._every_steps == 0]
         self._points = points
 
-    def _describe_ranks(self, recent: RecentSteps) -> list[dict[str, Any]]:
+    def _describe_ranks(self, window: StepWindow) -> list[dict[str, Any]]:
         rows = zip(
             self._hosts,
-            recent.images_per_second_by_rank,
-            recent.images_per_second_alone,
-            recent.phase_shares,
-            recent.latest,
+            window.images_per_second_by_rank,
+            window.images_per_second_alone,
+            window.phase_shares,
+            window.latest,
             strict=True,
         )
         return [
@@ -110,7 +110,7 @@ class LivePage:
 
 
 def read_page() -> Answer:
-    """The page, and a policy by which a browser runs only what is in it."""
+    """The page, with a policy that lets browsers run only its own script."""
     text = files("edgeddl.metrics").joinpath("live.html").read_text(encoding="utf-8")
     script, style = (_hash_of(tag, text) for tag in ("script", "style"))
     policy = (
@@ -138,7 +138,7 @@ def _describe_vitals(rank: RankStep) -> dict[str, Any]:
 
 
 def _readable(value: Any) -> Any:
-    """Numbers to the digits that are seen; those that are not finite as null: JSON has none."""
+    """Round numbers to the visible digits; JSON has no NaN or infinity, so these become null."""
     if isinstance(value, dict):
         return {name: _readable(one) for name, one in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Tells Prometheus, and people at a browser, how a run goes: `--metrics-port`."""
+"""Serves the metrics of a run to Prometheus, and its live page: `--metrics-port`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
 import edgeddl
 from edgeddl import kernels, machine
 from edgeddl.comm.agreement import together
-from edgeddl.comm.bucket import ITEM_BYTES, Bucket
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import SummedBucket
 from edgeddl.config import metrics_address, metrics_port
 from edgeddl.errors import DivergenceError
 from edgeddl.log import logger
@@ -25,27 +22,24 @@ from edgeddl.metrics.scrapes import Scrapes
 from edgeddl.metrics.server import Answer, MetricsServer, Pages
 from edgeddl.training.extensions.checkpointing import Checkpointing
 from edgeddl.training.extensions.live_page import LivePage
-from edgeddl.training.local_steps import LocalSteps
 from edgeddl.training.loop import StepReport
-from edgeddl.training.recent import RecentSteps
-from edgeddl.training.startup import PreparedRun
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
+from edgeddl.training.step_window import StepWindow
 
 
 @contextmanager
-def metering(
-    run: PreparedRun, local_steps: LocalSteps | None, checkpointing: Checkpointing
-) -> Iterator[Metering | None]:
-    """Serve on every rank within this block, or end with one message; None without --metrics-port.
+def metering(run: PreparedRun, checkpointing: Checkpointing) -> Iterator[Metering | None]:
+    """Serve on every rank within this block, or fail with one message; None without --metrics-port.
 
-    Collective; rank 0, on the board where the run was started, says for all which port it is.
+    Collective; all ranks use the port of rank 0, whose host has started the run.
     """
     own = together(run.communicator, lambda: metrics_port(run.config.metrics_port))
     port = run.communicator.allgather(own)[0]
     if port is None:
         yield None
         return
-    meter = Metering(run, local_steps, checkpointing)
+    meter = Metering(run, checkpointing)
     try:
         server = together(run.communicator, lambda: meter.serve(port))
         if run.communicator.rank == 0:
@@ -53,7 +47,7 @@ def metering(
             logger.info("live page: %s/  metrics: %s/metrics", place, place)
         yield meter
     except DivergenceError:
-        meter.tell_divergence()
+        meter.record_divergence()
         meter.await_last_scrape()
         raise
     finally:
@@ -61,22 +55,20 @@ def metering(
 
 
 def local_rank(communicator: Communicator) -> int:
-    """A rank's number among those of its host."""
-    if communicator.medium == "threads":  # whose hosts are threads of one machine
+    """A rank's number on its host."""
+    if communicator.medium == "threads":  # all on one machine, whatever their hosts' names
         return communicator.rank
     return communicator.hosts[: communicator.rank].count(communicator.host)
 
 
 class Metering:
-    """On every rank. Values are kept ready by the steps: a scrape reads them and waits for none.
+    """Runs on every rank. Steps update the values, so a scrape never waits for a step.
 
-    What rank 0 tells of the others comes from what ranks tell each other with the loss: metering
-    adds no message, and a run takes the same course with it as without.
+    Rank 0's values of other ranks come from the reports that travel with the loss. So metering adds
+    no messages, and does not change the results of a run.
     """
 
-    def __init__(
-        self, run: PreparedRun, local_steps: LocalSteps | None, checkpointing: Checkpointing
-    ) -> None:
+    def __init__(self, run: PreparedRun, checkpointing: Checkpointing) -> None:
         communicator = run.communicator
         name = communicator.allgather(run.folder and run.folder.path.resolve().name)[0]
         self._instruments = Instruments(
@@ -85,17 +77,18 @@ class Metering:
         self._config = run.config
         self._communicator = communicator
         self._epoch_images = run.epoch_images
-        self._local_steps = local_steps
-        self._sent_by_local_steps = 0
+        self._exchange = run.exchange
+        self._exchange.observers.append(self._observe_bucket)
+        self._bytes_sent = 0  # that the metric has counted
         self._checkpointing = checkpointing
         self._saved_step: int | None = None
         self._pace = _Pace(run.state.step, run.total_steps)
-        self._recent = RecentSteps()
+        self._window = StepWindow()
         self._page = LivePage(name, communicator.hosts) if communicator.rank == 0 else None
         self._server: MetricsServer | None = None
         self._scrapes = Scrapes()
-        self._tell_constants(run)
-        self._tell_evaluation(run.state)
+        self._set_constants(run)
+        self._set_evaluation(run.state)
 
     def serve(self, first_port: int) -> MetricsServer:
         """Listen on this rank's port."""
@@ -109,44 +102,41 @@ class Metering:
         self._server = MetricsServer(listener, self._pages())
         return self._server
 
-    def tell_divergence(self) -> None:
+    def record_divergence(self) -> None:
         self._instruments.set(names.LOSS, math.nan)
 
     def await_last_scrape(self) -> None:
-        """Let Prometheus, if it is there, have what the last steps and the evaluation brought."""
+        """Wait until Prometheus, if it scrapes this run, has the values of the last steps."""
         self._scrapes.await_last()
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
 
-    def timed(self, bucket_sum: BucketSum) -> BucketSum:
-        """The same sums, with their times and bytes told."""
-        return _TimedSum(bucket_sum, self._instruments)
-
     def on_step(self, report: StepReport) -> None:
-        tell, state = self._instruments, report.state
-        tell.add(names.STEPS, 1)
-        tell.add(names.SAMPLES, report.own_images)
-        tell.observe(names.STEP_SECONDS, report.seconds)
+        instruments, state = self._instruments, report.state
+        instruments.add(names.STEPS, 1)
+        instruments.add(names.SAMPLES, report.own_images)
+        instruments.observe(names.STEP_SECONDS, report.seconds)
         for phase, seconds in report.phase_seconds.items():
-            tell.observe(names.PHASE_SECONDS, seconds, phase=phase)
-        tell.set(names.LOSS, report.loss)
-        tell.set(names.LEARNING_RATE, report.learning_rate)
-        tell.set(names.STEP, state.step)
-        tell.set(names.EPOCH, state.progress(self._epoch_images))
-        tell.set(names.REMAINING_SECONDS, self._pace.remaining_seconds(state.step))
-        tell.set(names.BATCH_IMAGES, state.shares[self._communicator.rank])
-        self._tell_local_steps()
-        self._recent.add(report.ranks)
-        if len(self._recent):
-            self._tell_recent(report)
+            instruments.observe(names.PHASE_SECONDS, seconds, phase=phase)
+        instruments.set(names.LOSS, report.loss)
+        instruments.set(names.LEARNING_RATE, report.learning_rate)
+        instruments.set(names.STEP, state.step)
+        instruments.set(names.EPOCH, state.progress(self._epoch_images))
+        instruments.set(names.REMAINING_SECONDS, self._pace.remaining_seconds(state.step))
+        instruments.set(names.BATCH_IMAGES, state.shares[self._communicator.rank])
+        self._count_bytes_sent()
+        self._window.add(report.ranks)
+        if len(self._window):
+            self._set_window(report)
 
     def on_epoch(self, state: RunState) -> None:
-        self._tell_evaluation(state)
+        self._set_evaluation(state)
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
-        """After the checkpoint's turn: only rank 0 knows of one that is on the disk."""
+        """Called after checkpointing; only rank 0 knows whether a checkpoint was written."""
+        self._count_bytes_sent()
         if self._checkpointing.saved_step != self._saved_step:
             self._saved_step = self._checkpointing.saved_step
             self._instruments.set(names.CHECKPOINT_TIME, time.time())
@@ -160,9 +150,9 @@ class Metering:
         self._scrapes.count()
         return Answer(self._instruments.render(), CONTENT_TYPE)
 
-    def _tell_constants(self, run: PreparedRun) -> None:
-        tell, versions = self._instruments, machine.versions()
-        tell.set(
+    def _set_constants(self, run: PreparedRun) -> None:
+        instruments, versions = self._instruments, machine.versions()
+        instruments.set(
             names.BUILD,
             1,
             version=edgeddl.__version__,
@@ -171,51 +161,56 @@ class Metering:
             mpi=versions["openmpi"],
             python=versions["python"],
         )
-        tell.set(names.PLANNED_STEPS, run.total_steps)
-        tell.set(names.PLANNED_EPOCHS, run.config.epochs)
-        tell.follow(names.RESIDENT_BYTES, machine.resident_memory_bytes)
-        tell.follow(names.PEAK_BYTES, machine.peak_memory_bytes)
-        ratio = compression_ratio(run)
-        if ratio is not None:
-            tell.set(names.COMPRESSION_RATIO, ratio)
+        instruments.set(names.PLANNED_STEPS, run.total_steps)
+        instruments.set(names.PLANNED_EPOCHS, run.config.epochs)
+        instruments.follow(names.RESIDENT_BYTES, machine.resident_memory_bytes)
+        instruments.follow(names.PEAK_BYTES, machine.peak_memory_bytes)
+        if (ratio := run.exchange.compression_ratio) is not None:
+            instruments.set(names.COMPRESSION_RATIO, ratio)
         if run.communicator.rank == 0:
-            tell.set(names.WORLD_SIZE, run.communicator.size)
+            instruments.set(names.WORLD_SIZE, run.communicator.size)
             self._follow_checkpoint_age()
 
     def _follow_checkpoint_age(self) -> None:
         since = time.monotonic()
         self._instruments.follow(names.CHECKPOINT_AGE, lambda: time.monotonic() - since)
 
-    def _tell_evaluation(self, state: RunState) -> None:
+    def _set_evaluation(self, state: RunState) -> None:
         evaluated = [entry for entry in state.history if "accuracy" in entry]
         if evaluated:
             self._instruments.set(names.ACCURACY, evaluated[-1]["accuracy"])
             self._instruments.set(names.TEST_LOSS, evaluated[-1]["test_loss"])
 
-    def _tell_local_steps(self) -> None:
-        if self._local_steps is not None:
-            sent = self._local_steps.bytes_sent
-            self._instruments.add(names.SENT_BYTES, sent - self._sent_by_local_steps)
-            self._sent_by_local_steps = sent
+    def _observe_bucket(self, summed: SummedBucket) -> None:
+        """Called by the exchange's threads."""
+        if summed.bytes_sent:  # 0: one rank, or local steps
+            self._instruments.observe(names.BUCKET_SECONDS, summed.ended - summed.started)
+            self._instruments.add(names.ALLREDUCES, 1)
 
-    def _tell_recent(self, report: StepReport) -> None:
-        tell, recent, rank = self._instruments, self._recent, self._communicator.rank
+    def _count_bytes_sent(self) -> None:
+        sent = self._exchange.bytes_sent
+        if sent > self._bytes_sent:
+            self._instruments.add(names.SENT_BYTES, sent - self._bytes_sent)
+            self._bytes_sent = sent
+
+    def _set_window(self, report: StepReport) -> None:
+        instruments, window, rank = self._instruments, self._window, self._communicator.rank
         busy = report.busy_seconds
-        tell.add(names.STRAGGLER_SECONDS, max(busy) - busy[rank])
-        tell.set(names.IMAGES_PER_SECOND, recent.images_per_second_by_rank[rank])
+        instruments.add(names.STRAGGLER_SECONDS, max(busy) - busy[rank])
+        instruments.set(names.IMAGES_PER_SECOND, window.images_per_second_by_rank[rank])
         if self._page is None:
             return
-        tell.set(names.CLUSTER_IMAGES_PER_SECOND, recent.images_per_second)
-        if recent.efficiency is not None:
-            tell.set(names.CLUSTER_EFFICIENCY, recent.efficiency)
-        tell.set(names.SLOWEST_RANK, recent.slowest_rank)
-        for other, seconds in enumerate(recent.busy_seconds):
+        instruments.set(names.CLUSTER_IMAGES_PER_SECOND, window.images_per_second)
+        if window.efficiency is not None:
+            instruments.set(names.CLUSTER_EFFICIENCY, window.efficiency)
+        instruments.set(names.SLOWEST_RANK, window.slowest_rank)
+        for other, seconds in enumerate(window.busy_seconds):
             host = self._communicator.hosts[other]
-            tell.set(names.RANK_BUSY_SECONDS, seconds, rank=str(other), host=host)
-        self._page.add(self._position(report), report.loss, recent)
+            instruments.set(names.RANK_BUSY_SECONDS, seconds, rank=str(other), host=host)
+        self._page.add(self._position(report), report.loss, window)
 
     def _position(self, report: StepReport) -> dict[str, float | None]:
-        """Where the run stands, for the live page."""
+        """The position of the run, for the live page."""
         state = report.state
         accuracies = [entry["accuracy"] for entry in state.history if "accuracy" in entry]
         return {
@@ -230,17 +225,8 @@ class Metering:
         }
 
 
-def compression_ratio(run: PreparedRun) -> float | None:
-    """Bytes of all gradients over those that travel for them; None where none do."""
-    plan = run.arena.plan
-    buckets = plan.single_slots if run.config.communicator == "naive" else plan.buckets
-    sent = sum(sum(run.bucket_sum.payloads(bucket)) for bucket in buckets)
-    whole = sum(bucket.stop - bucket.start for bucket in buckets) * ITEM_BYTES
-    return whole / sent if sent and run.communicator.size > 1 else None
-
-
 class _Pace:
-    """How long the rest of a run takes at its pace so far, evaluations and checkpoints included."""
+    """Estimates the remaining time from the pace so far, including evaluations and checkpoints."""
 
     def __init__(self, first_step: int, planned_steps: int) -> None:
         self.planned_steps = planned_steps
@@ -250,23 +236,3 @@ class _Pace:
     def remaining_seconds(self, step: int) -> float:
         pace = (time.monotonic() - self._started) / max(step - self._first_step, 1)
         return pace * max(self.planned_steps - step, 0)
-
-
-class _TimedSum:
-    """A bucket sum that tells how long it took and what it sent; called by the lanes."""
-
-    def __init__(self, bucket_sum: BucketSum, instruments: Instruments) -> None:
-        self._bucket_sum = bucket_sum
-        self._instruments = instruments
-
-    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
-        started = time.perf_counter()
-        sent = self._bucket_sum(communicator, bucket, gradients)
-        if sent:  # alone, or with local steps, there is no all-reduce
-            self._instruments.observe(names.BUCKET_SECONDS, time.perf_counter() - started)
-            self._instruments.add(names.ALLREDUCES, 1)
-            self._instruments.add(names.SENT_BYTES, sent)
-        return sent
-
-    def payloads(self, bucket: Bucket) -> list[int]:
-        return self._bucket_sum.payloads(bucket)

@@ -1,4 +1,4 @@
-"""Shows a person how a run goes: a bar on a terminal, lines in a log file."""
+"""Shows the progress of a run: a bar on a terminal, lines in a log file."""
 
 from __future__ import annotations
 
@@ -9,16 +9,33 @@ from tqdm import tqdm
 
 from edgeddl.log import logger
 from edgeddl.terminal import ProgressBar, find_terminal
-from edgeddl.training.loop import StepReport
+from edgeddl.training.loop import Extension, StepReport
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
 
 LINE_EVERY_SECONDS = 10.0
-# Figures are means over the last steps: steady enough to read, quick enough to show a change.
+# Figures are means over this many steps: large enough to be readable, small enough to show a
+# change.
 WINDOW_STEPS = 20
 
 
+def make_progress(run: PreparedRun) -> list[Extension]:
+    """On rank 0, unless --progress none."""
+    if run.folder is None or run.config.progress == "none":
+        return []
+    return [
+        Progress(
+            run.config.progress,
+            epochs=run.config.epochs,
+            total_steps=run.total_steps,
+            first_step=run.state.step,
+            ranks=run.communicator.size,
+        )
+    ]
+
+
 class Progress:
-    """Rank 0's view: epoch and step, loss, throughput, time spent waiting, time left."""
+    """On rank 0: epoch and step, loss, throughput, waiting time, remaining time."""
 
     def __init__(
         self, kind: str, *, epochs: int, total_steps: int, first_step: int, ranks: int
@@ -35,7 +52,7 @@ class Progress:
                 always=kind == "bar",
                 total=total_steps,
                 initial=first_step,
-                smoothing=0,  # the mean over the run: it has evaluations in it, as what is left
+                smoothing=0,  # the mean over the run, which includes evaluations
                 bar_format="{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
             )
 

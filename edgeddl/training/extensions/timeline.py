@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgeddl.atomic_file import write_json
 from edgeddl.chainer_compat import chainer
-from edgeddl.comm.bucket import Bucket
 from edgeddl.comm.clock_offset import ClockFix, measure_offsets
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum
+from edgeddl.comm.exchange import SummedBucket
 from edgeddl.log import logger
 from edgeddl.run_format import WARM_UP_STEPS
 from edgeddl.training.clock import StepClock
-from edgeddl.training.late_update import LateUpdate
 from edgeddl.training.loop import StepReport
 from edgeddl.training.parameters import named_parameters
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.state import RunState
 from edgeddl.training.trace import COMPUTE, RankTrace, Span, render_trace
 
 
-class Timeline:
-    """On every rank: records steps after the first ones, and rank 0 writes what all have recorded.
+def make_timeline(run: PreparedRun, finish_pending_update: Callable[[], None]) -> Timeline | None:
+    """The timeline that --timeline asks for, as an observer of the exchange."""
+    path, steps = run.config.timeline, run.config.timeline_steps
+    if path is None:
+        return None
+    timeline = Timeline(path, steps, run.communicator, run.model, finish_pending_update)
+    run.exchange.observers.append(timeline.add_bucket)
+    return timeline
 
-    Nothing is looked at before and after these steps, and nothing else is computed in them.
+
+class Timeline:
+    """Records some steps on every rank; rank 0 writes the trace of all ranks.
+
+    Recording does not change the results of these steps, and other steps are not observed.
     """
 
     def __init__(
@@ -39,12 +46,12 @@ class Timeline:
         steps: int,
         communicator: Communicator,
         model: chainer.Chain,
-        late_update: LateUpdate,
+        finish_pending_update: Callable[[], None],
     ) -> None:
         self._path = path
-        self._late_update = late_update
+        self._finish_pending_update = finish_pending_update
         self._communicator = communicator
-        self._steps_to_come = WARM_UP_STEPS
+        self._steps_to_skip = WARM_UP_STEPS
         self._steps_to_record = steps
         self._hook = _FunctionSpans(self, model)
         self._fixes: list[list[ClockFix]] = []
@@ -54,12 +61,24 @@ class Timeline:
         self.recording = False
 
     def clock(self) -> StepClock:
-        """For the step that begins now."""
+        """The clock of the step that begins now."""
         self._step_started = time.perf_counter()
         return _RecordingClock(self, self._hook) if self.recording else StepClock()
 
+    def add_bucket(self, summed: SummedBucket) -> None:
+        """An observer of the exchange: puts sums on the track of the thread that computed them."""
+        if self.recording:
+            slots = summed.bucket.slots
+            more = f" and {len(slots) - 1} more" if len(slots) > 1 else ""
+            self.add(
+                f"all-reduce {slots[0].spec.name}{more}",
+                summed.started,
+                bucket_bytes=summed.gradient_bytes,
+                bytes_sent=summed.bytes_sent,
+            )
+
     def add(self, name: str, start: float, **details: Any) -> None:
-        """Something that this thread did from `start` until now."""
+        """Add a span of this thread, from `start` until now."""
         computes = threading.get_ident() == self._computing_thread
         track = COMPUTE if computes else threading.current_thread().name
         self._spans.append(Span(track, name, start, time.perf_counter(), details))
@@ -70,14 +89,14 @@ class Timeline:
             self._steps_to_record -= 1
             if not self._steps_to_record:
                 self._finish()
-        elif self._steps_to_come:
-            self._steps_to_come -= 1
-            if not self._steps_to_come:
+        elif self._steps_to_skip:
+            self._steps_to_skip -= 1
+            if not self._steps_to_skip:
                 self._fix_clocks()
                 self.recording = True
 
     def on_epoch(self, state: RunState) -> None:
-        """Nothing: steps are recorded."""
+        """Nothing to do."""
 
     def on_pause(self, state: RunState, *, final: bool) -> None:
         if final and self.recording:
@@ -86,8 +105,8 @@ class Timeline:
             logger.warning("no timeline: the run ended before the first step to record")
 
     def _fix_clocks(self) -> None:
-        """With nothing on the links; what was on its way belongs to the steps before."""
-        self._late_update.settle()
+        """Without traffic on the links: gradients still travelling belong to the steps before."""
+        self._finish_pending_update()
         self._fixes.append(measure_offsets(self._communicator))
 
     def _finish(self) -> None:
@@ -104,34 +123,15 @@ class Timeline:
         try:
             write_json(self._path, trace)
         except OSError as error:
-            logger.warning("no timeline in %s: %s", self._path, error.strerror or error)
+            logger.warning(
+                "the timeline could not be written to %s: %s", self._path, error.strerror or error
+            )
         else:
-            logger.info("timeline: %s, to be opened in ui.perfetto.dev", self._path)
-
-
-class RecordedSum:
-    """A bucket sum whose calls are on the timeline, on the track of the thread that makes them."""
-
-    def __init__(self, bucket_sum: BucketSum, timeline: Timeline) -> None:
-        self._sum = bucket_sum
-        self._timeline = timeline
-        self.payloads = bucket_sum.payloads
-
-    def __call__(self, communicator: Communicator, bucket: Bucket, gradients: np.ndarray) -> int:
-        if not self._timeline.recording:
-            return self._sum(communicator, bucket, gradients)
-        start = time.perf_counter()
-        sent = self._sum(communicator, bucket, gradients)
-        first = bucket.slots[0].spec.name
-        more = f" and {len(bucket.slots) - 1} more" if len(bucket.slots) > 1 else ""
-        self._timeline.add(
-            f"all-reduce {first}{more}", start, bucket_bytes=gradients.nbytes, bytes_sent=sent
-        )
-        return sent
+            logger.info("timeline: %s (open it in ui.perfetto.dev)", self._path)
 
 
 class _RecordingClock(StepClock):
-    """The clock of a step that is on the timeline."""
+    """The clock of a recorded step."""
 
     def __init__(self, timeline: Timeline, hook: chainer.FunctionHook) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class _RecordingClock(StepClock):
 
 
 class _FunctionSpans(chainer.FunctionHook):
-    """Functions under the names of their layers: those of the links that own their parameters."""
+    """Records functions under the names of their layers, the links that own their parameters."""
 
     name = "edgeddl-timeline"
 

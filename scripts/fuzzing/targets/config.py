@@ -50,7 +50,7 @@ class _Config:
             self._path.write_bytes(data)
             config = TrainConfig(**read_config_file(self._path))
         json.dumps(config.to_json(), allow_nan=False)
-        assert config.bucket_bytes >= 0
+        int((config.bucket_mib or 4) * 2**20)
         peak = scaled_learning_rate(config.lr, 4, config.accumulation, config.lr_scaling)
         rate = plan_schedule(
             config.schedule,

@@ -1,4 +1,4 @@
-"""Cases and measurements as the tests need them."""
+"""Cases and measurements for the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench_scaling.systems import Figures
 
 
 def link_mbit(nodes: int) -> float:
-    """100 MB/s."""
+    """Return 100 MB/s in Mbit/s."""
     return 800.0
 
 

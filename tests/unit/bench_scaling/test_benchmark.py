@@ -1,4 +1,4 @@
-"""The runs one after the other; they are stood in for."""
+"""The sequence of runs, with a fake launcher."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.bench_scaling.support import case
 
 
 class StandInSystem:
-    """Its command is the report's path; what it trains takes a second a step."""
+    """A system whose command is the report's path and whose steps take one second."""
 
     def command(self, case: Case, steps: Steps, report: Path) -> list[str]:
         return [case.system, str(report)]
@@ -73,7 +73,7 @@ def test_nodes_apart_report_each_for_itself(tmp_path: Path) -> None:
 
 
 def measure(folder: Path, *systems: str, **behaviour: str) -> tuple[StandInLauncher, Results]:
-    """Two repeats of each system; on top of what the folder's results already have."""
+    """Make two repeats of each system, in addition to the results in the folder."""
     launcher, system = StandInLauncher(behaviour), StandInSystem()
     by_name: dict[str, System] = dict.fromkeys(systems, system)
     results = Results(folder / "results.json", {})

@@ -1,4 +1,4 @@
-"""What cannot be measured is said in one line, before anything is."""
+"""Invalid options are reported in one line, before any measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench_scaling.launcher import LocalLauncher
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The last line of what these options are answered with."""
+    """Return the last line of the error message for these options."""
     parser = make_parser()
     options = parser.parse_args(arguments)
 
@@ -24,7 +24,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_created(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     assert "file/x: Not a directory" in refused(capsys, "--output", f"{tmp_path}/file/x")
 
@@ -35,7 +37,7 @@ def test_results_that_are_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "results.json was not written by this benchmark, or is damaged" in said
 
 
-def test_nothing_but_what_is_not_installed(
+def test_only_systems_that_are_not_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--output", str(tmp_path), "--systems", "torch")

@@ -1,4 +1,4 @@
-"""How jobs and clusters are started and ended."""
+"""Start and end of jobs and clusters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bench_scaling import launcher
 from bench_scaling.launcher import ClusterLauncher, run_job
 
 
-def test_a_job_that_does_not_end_is_ended() -> None:
+def test_a_job_is_killed_after_its_timeout() -> None:
     done = run_job(["sh", "-c", "echo waiting; sleep 60"], timeout_seconds=0.5)
     assert done.returncode != 0
     assert done.stdout.split("\n")[0] == "waiting"
     assert done.stdout.endswith("timed out after 0.5 s")
 
 
-def test_an_interrupted_up_may_take_back_what_it_has_made(tmp_path: Path) -> None:
-    """It interrupts us as Ctrl-C does, and is asked to end, and waited for."""
+def test_an_interrupted_up_can_clean_up(tmp_path: Path) -> None:
+    """The script interrupts this process like Ctrl-C; it must be terminated and waited for."""
     script = """
         trap 'sleep 0.2; echo clean > "$0"; exit 1' TERM
         sleep 0.3; kill -s INT "$1"

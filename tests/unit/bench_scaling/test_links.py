@@ -1,4 +1,4 @@
-"""scripts/bench-scaling: where it has its figures of links from."""
+"""scripts/bench-scaling: measurements of links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgeddl.comm.model import LinkModel, Timing
 
 
 class LinksOf(LocalLauncher):
-    """Nodes whose all-reduces take a second for each of them; notes how many were asked."""
+    """A launcher whose all-reduces take a second per node; records the numbers of nodes."""
 
     def link_mbit(self, nodes: int) -> float | None:
         return 940.0
@@ -42,7 +42,7 @@ def test_links_are_measured_on_each_number_of_nodes_once() -> None:
     assert launcher.asked == [4, 2]
 
 
-def test_links_are_measured_again_where_a_size_is_missing() -> None:
+def test_links_are_measured_again_if_a_size_is_missing() -> None:
     launcher = LinksOf()
     incomplete = [Timing(4, size, 9.0) for size in SIZES[1:]]
     assert measure_links(launcher, [4], incomplete) == [Timing(4, size, 4.0) for size in SIZES]

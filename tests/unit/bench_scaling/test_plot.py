@@ -1,4 +1,4 @@
-"""The plots: which line is which."""
+"""Plots: all lines are distinguishable and labelled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows() -> list[Row]:
     return [Row(case, 1, 1.0 + index, 0.1, 0.5, None, 0.1, 1.0) for index, case in enumerate(cases)]
 
 
-def test_no_two_series_look_alike() -> None:
+def test_all_series_look_different() -> None:
     labels = sorted({row.case.label for row in rows()})
     looks = [
         tuple(_style(label, rows())[key] for key in ("color", "linestyle")) for label in labels
@@ -51,7 +51,7 @@ def test_every_line_is_named_at_its_end(tmp_path: Path, monkeypatch: pytest.Monk
         assert all(later - before > 0.06 for before, later in pairwise(heights))
 
 
-def test_spreading_moves_only_what_is_close() -> None:
+def test_spreading_moves_only_close_labels() -> None:
     assert spread([0.1, 0.5, 0.9], 0.1) == [0.1, 0.5, 0.9]
     assert spread([0.5, 0.5, 0.52], 0.1) == pytest.approx([0.5, 0.6, 0.7])
     assert spread([0.98, 0.99, 1.0], 0.1) == pytest.approx([0.8, 0.9, 1.0])

@@ -1,4 +1,4 @@
-"""What the model says of more nodes."""
+"""Predictions for more nodes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tests.unit.bench_scaling.support import case, link_mbit, measurement
 
 
 def linked_row(alone: float, step_seconds: float, wait_seconds: float, sent_bytes: float) -> Row:
-    """On 4 nodes, over links of 100 MB/s."""
+    """Make a row of 4 nodes with links of 100 MB/s."""
     figures = {"wait_seconds": wait_seconds, "sent_bytes": sent_bytes}
     measured = [measurement(case(1), alone), measurement(case(4), step_seconds, **figures)]
     return make_rows(measured, link_mbit)[-1]
 
 
-def test_what_backward_hides_does_not_show_on_more_nodes() -> None:
-    """15 MB sent by each of 4 are 10 MB of gradients: 0.15 s on 4 nodes, 0.2 s at the most."""
+def test_hidden_communication_does_not_slow_more_nodes() -> None:
+    """15 MB sent by each of 4 nodes are 10 MB of gradients: 0.15 s on 4 nodes, at most 0.2 s."""
     row = linked_row(3.0, 3.1, wait_seconds=0.1, sent_bytes=15e6)
     link = LinkModel(turn_seconds=0.0, bytes_per_second=100e6)
     for nodes in (2, 8, 64):
         assert predict_step(row, link, [10**7], nodes) == pytest.approx(3.1)
 
 
-def test_what_backward_cannot_hide_is_waited_for() -> None:
-    """300 MB of gradients: 5.25 s on 8 nodes, of which 3 s are hidden: 2 s beside backward."""
+def test_communication_beyond_backward_is_exposed() -> None:
+    """300 MB of gradients take 5.25 s on 8 nodes; 3 s are hidden, 2 s of them by backward."""
     link = LinkModel(turn_seconds=0.01, bytes_per_second=100e6)
     allreduce = 4.5 + 6 * 0.01
     waited = allreduce - 2.0 - LATE_SHARE * allreduce
@@ -37,7 +37,7 @@ def test_what_backward_cannot_hide_is_waited_for() -> None:
     assert predict_step(row, link, [3 * 10**8], 8) == pytest.approx(3.0 + 5.25 + 14 * 0.01 - 3.0)
 
 
-def test_sending_takes_of_the_processor_by_the_bytes() -> None:
+def test_the_cpu_time_for_sending_is_proportional_to_bytes() -> None:
     """0.3 s on 4 nodes, which send 3/2 of their gradients; on 2 nodes they send all of them."""
     row = linked_row(3.0, 3.3, wait_seconds=0.0, sent_bytes=15e6)
     link = LinkModel(turn_seconds=0.0, bytes_per_second=100e6)
@@ -45,7 +45,7 @@ def test_sending_takes_of_the_processor_by_the_bytes() -> None:
     assert predict_step(row, link, [10**7], 4) == pytest.approx(3.3)
 
 
-def test_only_edgeddl_is_predicted_and_beside_what_was_measured() -> None:
+def test_only_edgeddl_is_predicted_and_validated() -> None:
     rows = make_rows(
         [
             measurement(case(1), 3.0),
@@ -63,7 +63,7 @@ def test_only_edgeddl_is_predicted_and_beside_what_was_measured() -> None:
     assert "torch" not in compared
 
 
-def test_predictions_come_from_the_model_they_are_given() -> None:
+def test_predictions_use_the_given_model() -> None:
     rows = make_rows([measurement(case(1), 2.0), measurement(case(2), 2.5)], link_mbit)
     text = render_report(rows, {case(2).series: lambda nodes: 2.0 + nodes / 4})
     predicted = text.partition("Predicted, not measured")[2].splitlines()[-4:]
@@ -71,8 +71,8 @@ def test_predictions_come_from_the_model_they_are_given() -> None:
     assert [line.split()[2] for line in predicted] == ["8", "16", "32", "64"]
 
 
-def test_each_all_reduce_has_turns_of_its_own() -> None:
-    """Two of 150 MB in place of one of 300: 14 turns more on 8 nodes, which nothing hides."""
+def test_each_all_reduce_has_its_own_latency() -> None:
+    """Two of 150 MB instead of one of 300 have 14 more latencies on 8 nodes, all exposed."""
     link = LinkModel(turn_seconds=0.01, bytes_per_second=100e6)
     row = linked_row(3.0, 3.0, wait_seconds=0.0, sent_bytes=450e6)
     one, two = (
@@ -82,7 +82,7 @@ def test_each_all_reduce_has_turns_of_its_own() -> None:
 
 
 def test_payloads_are_those_of_a_step() -> None:
-    """ResNet-18 for CIFAR-10 has 11,173,962 parameters; buckets begin at whole cache lines."""
+    """ResNet-18 for CIFAR-10 has 11,173,962 parameters; buckets start at cache lines."""
     full, half, few = (
         step_payloads(case(4, compression=name)) for name in ("none", "fp16", "powersgd")
     )

@@ -1,4 +1,4 @@
-"""What measurements say of each case, in figures and in tables."""
+"""Evaluation of measurements, and tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_rows_are_medians_over_runs() -> None:
     assert (row.runs, row.step_seconds, row.images_per_second) == (3, 2.0, 4.0)
 
 
-def test_efficiency_is_against_as_many_single_nodes() -> None:
+def test_efficiency_is_relative_to_single_nodes() -> None:
     rows = rows_of(measurement(case(1), 2.0), measurement(case(4), 2.5, wait_seconds=0.4))
     assert rows[case(4)].efficiency == pytest.approx(0.8)
     assert rows[case(4)].images_per_second == pytest.approx(
@@ -31,13 +31,13 @@ def test_efficiency_is_against_as_many_single_nodes() -> None:
     assert rows[case(4)].compute_seconds == pytest.approx(2.1)
 
 
-def test_efficiency_of_compressed_runs_is_against_the_same_single_node() -> None:
+def test_efficiency_of_compressed_runs_uses_the_same_single_node() -> None:
     compressed = case(2, compression="fp16")
     rows = rows_of(measurement(case(1), 2.0), measurement(compressed, 4.0))
     assert rows[compressed].efficiency == pytest.approx(0.5)
 
 
-def test_communication_is_judged_beside_the_same_nodes_apart() -> None:
+def test_communication_efficiency_is_relative_to_independent_nodes() -> None:
     known = [measurement(case(1), 2.0), measurement(case(4).beside, 2.25)]
     row = rows_of(*known, measurement(case(4, compression="fp16"), 2.5))
     joint = row[case(4, compression="fp16")]
@@ -46,7 +46,7 @@ def test_communication_is_judged_beside_the_same_nodes_apart() -> None:
     assert row[case(4).beside].efficiency == pytest.approx(2.0 / 2.25)
 
 
-def test_figures_of_nodes_apart_are_those_of_their_summed_throughput() -> None:
+def test_figures_of_independent_nodes_add_their_throughput() -> None:
     fast, slow = Figures(1.0, 0.0, 0.0, ranks=[{"rank": 0}]), Figures(3.0, 0.0, 0.0, ranks=[{}])
     joined = join_figures([fast, slow])
     assert 2 / joined.step_seconds == pytest.approx(1 / 1.0 + 1 / 3.0)
@@ -61,7 +61,7 @@ def test_without_a_single_node_there_is_no_efficiency() -> None:
 
 @pytest.mark.parametrize(
     ("sent_bytes", "limit_seconds"),
-    [(150e6, 2.0), (500e6, 5.0)],  # hidden behind computing; longer than computing
+    [(150e6, 2.0), (500e6, 5.0)],  # shorter and longer than computing
 )
 def test_the_limit_is_the_longer_of_computing_and_sending(
     sent_bytes: float, limit_seconds: float
@@ -78,14 +78,14 @@ def test_without_a_link_there_is_no_limit() -> None:
     assert row.wire_seconds is row.limit_seconds is None
 
 
-def test_rows_are_in_order_whenever_they_were_measured() -> None:
+def test_rows_are_sorted() -> None:
     cases = [case(1), case(1, system="torch"), case(2), case(2, compression="fp16"), case(4)]
     known = [measurement(one, 1.0) for one in reversed(cases)]
     assert [row.case for row in make_rows(known, link_mbit)] == cases
 
 
-def test_each_number_of_nodes_is_judged_by_its_own_links() -> None:
-    """The third node's is slower by ten."""
+def test_each_number_of_nodes_uses_its_own_links() -> None:
+    """The third node's link is ten times slower."""
     known = [measurement(case(nodes), 2.0, sent_bytes=1e8) for nodes in (2, 3)]
     two, three = make_rows(known, lambda nodes: 800.0 if nodes < 3 else 80.0)
     assert (two.wire_seconds, three.wire_seconds) == (1.0, 10.0)
@@ -103,7 +103,7 @@ def test_the_table_has_every_figure() -> None:
     assert "Predicted" not in text
 
 
-def test_failures_name_system_and_task_and_what_was_said() -> None:
+def test_failures_show_system_task_and_output() -> None:
     failure = Failure(Run(case(2, system="torch"), 0), "Traceback\nMemoryError")
     text = render_failures([failure])
     assert text.startswith("failed: 1 run\ntorch, cifar stem, batch 8, 2 nodes\n")

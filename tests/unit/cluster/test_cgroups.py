@@ -1,4 +1,4 @@
-"""Limits as they are written, on trees of files that look like the kernel's."""
+"""cgroup limits, written to file trees that look like the kernel's."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def version_1(folder: Path) -> Hierarchy:
     return Hierarchy(1, roots)
 
 
-def test_version_2_is_found_where_it_limits(tmp_path: Path) -> None:
+def test_version_2_is_found_if_it_has_controllers(tmp_path: Path) -> None:
     root = tree(tmp_path / "cgroup", "cpuset cpu io memory pids\n")
     lines = ["proc /proc proc rw 0 0", f"cgroup2 {root} cgroup2 rw,nosuid 0 0"]
     assert find_hierarchy(mounts(tmp_path, lines)) == Hierarchy(2, (root,))
 
 
-def test_version_1_is_found_with_the_trees_that_only_keep_account(tmp_path: Path) -> None:
+def test_version_1_includes_trees_without_limits(tmp_path: Path) -> None:
     unified = tree(tmp_path / "unified", "")
     lines = [
         "cgroup /g/memory cgroup rw,memory 0 0",
@@ -49,7 +49,7 @@ def test_version_1_is_found_with_the_trees_that_only_keep_account(tmp_path: Path
     assert find_hierarchy(mounts(tmp_path, lines)) == Hierarchy(1, tuple(map(Path, roots)))
 
 
-def test_without_cgroups_there_are_no_limits(tmp_path: Path) -> None:
+def test_missing_cgroups_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="no mounted cgroups"):
         find_hierarchy(mounts(tmp_path, ["cgroup /g/cpu cgroup rw,cpu 0 0"]))
 
@@ -79,20 +79,20 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
     assert (folder / "cpu.max").read_text() == "20000 10000"
     assert (folder / "cpu.max.burst").read_text() == "20000"
     assert (folder / "memory.max").read_text() == str(2**30)
-    assert not (folder / "memory.swap.max").exists()  # the kernel has none
+    assert not (folder / "memory.swap.max").exists()  # not in this kernel
     for level in (tmp_path, tmp_path / "edgeddl-pi"):
         assert (level / "cgroup.subtree_control").read_text() == "+cpu +memory"
 
 
-def test_a_small_share_has_a_longer_period(tmp_path: Path) -> None:
+def test_a_small_quota_has_a_longer_period(tmp_path: Path) -> None:
     cgroup = NodeCgroup(Hierarchy(2, (tmp_path,)), "pi", "pi-01")
     cgroup.make()
-    cgroup.set_cores(0.05)  # of 10 ms would be less than the kernel accepts
+    cgroup.set_cores(0.05)  # of 10 ms is below the kernel's minimum
     assert (tmp_path / "edgeddl-pi" / "pi-01" / "cpu.max").read_text() == "1000 20000"
     assert not (tmp_path / "edgeddl-pi" / "pi-01" / "cpu.max.burst").exists()  # an older kernel
 
 
-def test_processes_are_those_of_all_trees_and_levels(tmp_path: Path) -> None:
+def test_processes_of_all_trees_and_levels_are_found(tmp_path: Path) -> None:
     cgroup = NodeCgroup(version_1(tmp_path), "pi", "pi-01")
     cgroup.make()
     (tmp_path / "cpu/edgeddl-pi/pi-01/cgroup.procs").write_text("7\n5\n")
@@ -102,7 +102,7 @@ def test_processes_are_those_of_all_trees_and_levels(tmp_path: Path) -> None:
     assert cgroup.processes() == [5, 6, 7]
 
 
-def test_in_a_machine_commands_enter_a_leaf(tmp_path: Path) -> None:
+def test_commands_enter_a_leaf_cgroup_of_a_machine(tmp_path: Path) -> None:
     cgroup = NodeCgroup(Hierarchy(2, (tmp_path,)), "pi", "pi-01")
     cgroup.make()
     folder = tmp_path / "edgeddl-pi" / "pi-01"
@@ -114,7 +114,7 @@ def test_in_a_machine_commands_enter_a_leaf(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(1, "usage_in_bytes"), (2, "current")])
-def test_what_a_node_uses(tmp_path: Path, version: int, name: str) -> None:
+def test_memory_and_throttling_of_a_node(tmp_path: Path, version: int, name: str) -> None:
     hierarchy = version_1(tmp_path) if version == 1 else Hierarchy(2, (tmp_path,))
     cgroup = NodeCgroup(hierarchy, "pi", "pi-01")
     cgroup.make()
@@ -128,16 +128,16 @@ def test_what_a_node_uses(tmp_path: Path, version: int, name: str) -> None:
     assert cgroup.throttled() == 0
 
 
-def test_removal_takes_what_is_below_and_the_last_node_the_cluster(tmp_path: Path) -> None:
+def test_removal_includes_children_and_the_empty_cluster(tmp_path: Path) -> None:
     hierarchy = version_1(tmp_path)
     nodes = [NodeCgroup(hierarchy, "pi", f"pi-0{number}") for number in (1, 2)]
     for node in nodes:
         node.make()
     (tmp_path / "unified/edgeddl-pi/pi-01/payload/system.slice").mkdir(parents=True)
     assert nodes_left(hierarchy, "pi") == ["pi-01", "pi-02"]
-    (tmp_path / "cpu/edgeddl-pi/cpu.shares").unlink()  # the kernel's files go with their folder
+    (tmp_path / "cpu/edgeddl-pi/cpu.shares").unlink()  # the kernel removes files with their folder
     nodes[0].remove()
     assert nodes_left(hierarchy, "pi") == ["pi-02"] and not nodes[0].exists()
     nodes[1].remove()
-    nodes[1].remove()  # nothing is there any more
+    nodes[1].remove()  # already removed
     assert [list(root.iterdir()) for root in hierarchy.roots] == [[], [], []]

@@ -1,4 +1,4 @@
-"""Installing Debian's packages, with stand-ins for apt-get and systemctl that note their words."""
+"""Installation of Debian packages, with fakes of apt-get and systemctl that log their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster.errors import ClusterError
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the only programs there are."""
+    """Return the only folder in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     policy = tmp_path / "policy-rc.d"
@@ -40,18 +40,18 @@ def test_services_are_neither_started_nor_enabled(tools: Path) -> None:
     assert not debian_packages.POLICY.exists()
 
 
-def test_a_policy_of_the_machines_own_stays(tools: Path) -> None:
+def test_an_existing_policy_is_kept(tools: Path) -> None:
     debian_packages.POLICY.write_text("its own")
     install(["shellcheck"])
     assert debian_packages.POLICY.read_text() == "its own"
 
 
-def test_only_what_is_missing(tools: Path) -> None:
+def test_only_missing_packages_are_installed(tools: Path) -> None:
     needed = {"apt-get": "apt", "hpcc": "hpcc libopenblas0-pthread", "gcc": "gcc"}
     assert missing_packages(needed) == ["gcc", "hpcc", "libopenblas0-pthread"]
 
 
-def test_a_failure_is_told_in_apts_words_and_the_policy_removed(tools: Path) -> None:
+def test_a_failure_shows_apts_output_and_removes_the_policy(tools: Path) -> None:
     (tools / "apt-get").write_text("#!/bin/sh\necho 'E: no network' >&2\nexit 100\n")
     with pytest.raises(ClusterError, match="apt-get update: E: no network"):
         install(["shellcheck"])

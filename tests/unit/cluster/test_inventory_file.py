@@ -1,4 +1,4 @@
-"""The inventory: what it says, and that each mistake is named with its line."""
+"""Reading and checking the inventory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "boards.yml"
 
 
-def test_what_it_says(file: Path) -> None:
+def test_a_valid_inventory(file: Path) -> None:
     file.write_text(GOOD)
     inventory = read_inventory(file)
     first, second = inventory.hosts
@@ -48,11 +48,11 @@ def test_what_it_says(file: Path) -> None:
     assert second.variables["ansible_become_password"].startswith("$ANSIBLE_VAULT")
 
 
-def test_the_sample_is_right() -> None:
+def test_the_example_is_valid() -> None:
     assert len(read_inventory(FOLDER / "boards.example.yml").hosts) == 4
 
 
-# What is changed in the good file, the line that is named, and words of the message.
+# name: text to replace in the valid file, its replacement, the reported line, parts of the message
 MISTAKES = {
     "unknown group": (
         "cluster:",
@@ -96,7 +96,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_named_with_its_line(file: Path, mistake: str) -> None:
+def test_a_mistake_is_reported_with_its_line(file: Path, mistake: str) -> None:
     right, wrong, line, *words = MISTAKES[mistake]
     assert str(right) in GOOD
     file.write_text(GOOD.replace(str(right), str(wrong), 1))
@@ -123,7 +123,7 @@ WHOLE_FILES = {
 
 
 @pytest.mark.parametrize("name", WHOLE_FILES)
-def test_a_file_that_is_no_inventory(
+def test_a_file_that_is_not_an_inventory(
     file: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content, words = WHOLE_FILES[name]
@@ -133,14 +133,14 @@ def test_a_file_that_is_no_inventory(
     assert said.startswith("error: ") and str(file) in said and words in said
 
 
-def test_a_file_that_is_not_there(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(file)]) == 2
     said = capsys.readouterr().err
     assert f"error: inventory {file} does not exist\n" in said
     assert f"cp {FOLDER / 'boards.example.yml'} {file}\n" in said
 
 
-def test_it_is_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_inventory_is_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GOOD)
     assert main([str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -160,7 +160,7 @@ def with_variable(value: str) -> str:
     return GOOD.replace("edgeddl_work: /mnt/work", f"edgeddl_work: {value}")
 
 
-# A chain of anchors: each holds the one before it ten times, or one level deeper.
+# chains of anchors: each contains the one before it ten times, or one level deeper
 BOMB = "[&a0 [1], " + ", ".join(f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20))
 CHAIN = "[&a0 [1], " + ", ".join(f"&a{n} [[[*a{n - 1}]]]" for n in range(1, 200))
 
@@ -193,14 +193,14 @@ def test_values_that_cannot_be_printed(
     assert said.startswith("error: ") and str(file) in said and words in said
 
 
-def test_anchors_may_be_used(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_anchors_are_supported(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(GOOD.replace("pi-01\n", "pi-01\n    base_a: &a [1, 2]\n    base_b: [*a, *a]\n"))
     assert main([str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["variables"]["base_b"] == [[1, 2], [1, 2]]
 
 
 @pytest.mark.parametrize("value", ["{2001-01-01: x}", "0x" + "f" * 5000], ids=["key", "number"])
-def test_values_that_json_does_not_know(
+def test_values_that_json_cannot_represent(
     file: Path, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(with_variable(value))

@@ -1,4 +1,4 @@
-"""Files that the emulator writes: inventory, ssh, Open MPI, forwarding, packages."""
+"""Files that the emulator writes: inventory, ssh, Open MPI, nftables, package sources."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def spec() -> ClusterSpec:
     return plan_cluster(name="lab", network="10.1.2.0/24", count=2, defaults=shares)
 
 
-def test_nodes_have_what_the_environments_own_script_sets(tmp_path: Path) -> None:
-    """Not what whoever brings them up has."""
+def test_nodes_get_the_variables_of_the_activate_script(tmp_path: Path) -> None:
+    """The variables of the calling shell are not passed on."""
     environment = tmp_path / "with space"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin" / "activate").write_text(
@@ -60,7 +60,7 @@ def test_an_inventory() -> None:
     ]
 
 
-def test_an_inventory_of_somebodys_own_is_not_taken(tmp_path: Path) -> None:
+def test_a_users_own_inventory_is_not_overwritten(tmp_path: Path) -> None:
     inventory.check(tmp_path / "new.yml", "pi")
     (tmp_path / "ours.yml").write_text("# Emulated cluster 'pi': ...\n")
     inventory.check(tmp_path / "ours.yml", "pi")
@@ -70,7 +70,7 @@ def test_an_inventory_of_somebodys_own_is_not_taken(tmp_path: Path) -> None:
             inventory.check(path, "pi")
 
 
-def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_path: Path) -> None:
+def test_only_a_clusters_own_inventory_is_removed(spec: ClusterSpec, tmp_path: Path) -> None:
     path = tmp_path / "emulated.yml"
     path.write_text(inventory.render(spec, FOLDER / "ssh_config", {"edgeddl_work": "/w"}))
     assert f'ansible_ssh_common_args: "-F {FOLDER}/ssh_config"' in path.read_text()
@@ -87,11 +87,11 @@ def test_an_emulated_clusters_inventory_is_known_as_such(spec: ClusterSpec, tmp_
     inventory.check(path, "lab")
     inventory.remove(path, "lab")
     assert not path.exists()
-    inventory.remove(tmp_path, "lab")  # a folder is nobody's inventory
+    inventory.remove(tmp_path, "lab")  # a folder is not an inventory
     assert tmp_path.exists()
 
 
-def test_ssh_trusts_only_the_clusters_own_keys(spec: ClusterSpec) -> None:
+def test_ssh_trusts_only_the_clusters_keys(spec: ClusterSpec) -> None:
     text = ssh.render_client_config(spec, FOLDER)
     assert "Host lab-02\n    HostName 10.1.2.2\n" in text
     assert "StrictHostKeyChecking yes" in text
@@ -99,7 +99,7 @@ def test_ssh_trusts_only_the_clusters_own_keys(spec: ClusterSpec) -> None:
     assert "GlobalKnownHostsFile /dev/null" in text
 
 
-def test_sshd_answers_on_its_nodes_address_only(spec: ClusterSpec) -> None:
+def test_sshd_listens_only_on_its_nodes_address(spec: ClusterSpec) -> None:
     text = ssh.render_server_config(FOLDER, spec.nodes[1], {"PATH": "/a b:/c"})
     assert "ListenAddress 10.1.2.2\n" in text
     assert "AuthenticationMethods publickey\n" in text
@@ -107,7 +107,7 @@ def test_sshd_answers_on_its_nodes_address_only(spec: ClusterSpec) -> None:
     assert "Subsystem sftp internal-sftp\n" in text
 
 
-def test_open_mpis_own_settings_stay(spec: ClusterSpec, tmp_path: Path) -> None:
+def test_open_mpis_own_settings_are_kept(spec: ClusterSpec, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "prte-mca-params.conf").write_text("a = 1\n")
     files = openmpi.render_files(spec, tmp_path)
@@ -118,14 +118,14 @@ def test_open_mpis_own_settings_stay(spec: ClusterSpec, tmp_path: Path) -> None:
     }
 
 
-def test_only_the_clusters_packets_to_elsewhere_are_forwarded(spec: ClusterSpec) -> None:
+def test_only_packets_that_leave_the_cluster_are_translated(spec: ClusterSpec) -> None:
     text = nat.render_table(spec)
     assert text.startswith("table ip edgeddl_lab {")
     assert "ip saddr 10.1.2.0/24 ip daddr != 10.1.2.0/24 masquerade" in text
 
 
 def host(folder: Path, **files: str) -> Path:
-    """A host's root with these files; __ in a name stands for a slash."""
+    """Create a host's root with these files; __ in a name stands for a slash."""
     for name, text in files.items():
         path = folder / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,14 +154,14 @@ def test_machines_use_the_hosts_mirrors_with_their_own_suite(tmp_path: Path) -> 
     ]
 
 
-def test_a_host_without_debian_gives_machines_debians_own_mirror(tmp_path: Path) -> None:
+def test_the_default_mirror_is_debians(tmp_path: Path) -> None:
     assert host_settings.debian_mirrors(tmp_path) == (
         "http://deb.debian.org/debian",
         "http://deb.debian.org/debian-security",
     )
 
 
-def test_what_the_host_was_told_of_the_world_is_copied(tmp_path: Path) -> None:
+def test_network_settings_of_the_host_are_copied(tmp_path: Path) -> None:
     root = host(
         tmp_path,
         etc__resolv_dot_conf="nameserver 127.0.0.53\n",

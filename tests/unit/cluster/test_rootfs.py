@@ -14,14 +14,14 @@ SUITE, ARCH = "bookworm", rootfs.host_arch()
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stands for debootstrap; run without namespaces, which need root."""
+    """Replace debootstrap; it runs without namespaces, which need root."""
     path = tmp_path / "script"
     monkeypatch.setattr(rootfs, "SCRIPT", path)
     monkeypatch.setattr(rootfs, "ISOLATED", ())
     return path
 
 
-def test_a_root_gets_its_name_when_it_is_whole(script: Path, tmp_path: Path) -> None:
+def test_a_root_gets_its_name_when_it_is_complete(script: Path, tmp_path: Path) -> None:
     folder = tmp_path / "roots"
     script.write_text('echo "I: Retrieving x"; mkdir "$3"; ls "$(dirname "$3")" >"$3/seen"\n')
     rootfs.make_root(SUITE, ARCH, folder)
@@ -29,10 +29,10 @@ def test_a_root_gets_its_name_when_it_is_whole(script: Path, tmp_path: Path) -> 
     assert f"{root.name}.new\n" in (root / "seen").read_text()
     assert [path.name for path in folder.iterdir()] == [root.name]
     script.write_text("exit 1\n")
-    rootfs.make_root(SUITE, ARCH, folder)  # is there, and not made again
+    rootfs.make_root(SUITE, ARCH, folder)  # cached
 
 
-def test_progress_is_said_once_a_stage(
+def test_each_stage_is_printed_once(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ("I: Retrieving a", "I: Retrieving b", "I: Unpacking a", "I: Unpacking b")
@@ -42,7 +42,7 @@ def test_progress_is_said_once_a_stage(
     assert said == ["  downloading packages", "  unpacking packages"]
 
 
-def test_a_failure_is_said_in_debootstraps_words(script: Path, tmp_path: Path) -> None:
+def test_a_failure_shows_debootstraps_output(script: Path, tmp_path: Path) -> None:
     folder = tmp_path / "roots"
     script.write_text('mkdir "$3"; echo "E: no mirror" >&2; exit 1\n')
     with pytest.raises(ClusterError, match=r"E: no mirror(.|\n)*\.log"):
@@ -50,7 +50,7 @@ def test_a_failure_is_said_in_debootstraps_words(script: Path, tmp_path: Path) -
     assert not rootfs.root_path(SUITE, ARCH, folder).exists()
 
 
-def test_what_was_interrupted_is_thrown_away(script: Path, tmp_path: Path) -> None:
+def test_an_interrupted_root_is_discarded(script: Path, tmp_path: Path) -> None:
     folder = tmp_path / "roots"
     unfinished = folder / f"{SUITE}-{ARCH}.new"
     (unfinished / "half").mkdir(parents=True)
@@ -75,7 +75,7 @@ def test_programs_of_this_host_need_no_emulator(monkeypatch: pytest.MonkeyPatch)
         rootfs.emulator("amd64")
 
 
-def test_a_kernel_that_cannot_emulate_says_why(
+def test_a_kernel_without_binfmt_misc_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rootfs, "emulator", lambda arch: "/usr/bin/qemu")

@@ -1,4 +1,4 @@
-"""What a cluster may be asked to be."""
+"""Specifications of clusters, valid and invalid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_nodes_are_numbered_in_names_and_addresses() -> None:
     assert (spec.head.name, spec.host_address, spec.prefix_length) == ("lab-01", "10.1.2.254", 24)
 
 
-def test_names_sort_by_number_also_beyond_a_hundred_nodes() -> None:
+def test_names_sort_by_number_beyond_a_hundred_nodes() -> None:
     names = [node.name for node in plan(101).nodes]
     assert names == sorted(names) and names[0] == "pi-001"
 
@@ -49,7 +49,7 @@ def test_one_node_may_differ() -> None:
     assert (second.cores, second.rate_mbit, second.memory_bytes) == (0.1, 100, 512 * 2**20)
 
 
-def test_a_spec_survives_being_written() -> None:
+def test_a_spec_round_trips_through_json() -> None:
     spec = plan(2, kind="machine", suite="trixie", arch="arm64")
     assert ClusterSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
@@ -79,13 +79,13 @@ def test_a_spec_survives_being_written() -> None:
         ({"defaults": {**DEFAULTS, "memory_bytes": 2**70}}, "pi-01: memory"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(settings: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ClusterError, match=words):
         plan(**settings)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "Pi", "1pi", "a-b", "abcdefghij", "pi\n"])
-def test_names_that_would_lead_elsewhere_are_refused(name: str) -> None:
+def test_invalid_cluster_names_are_rejected(name: str) -> None:
     with pytest.raises(ClusterError, match="--name"):
         check_name(name)
 
@@ -103,12 +103,12 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "4", "4K", "G", "xG", "infG", "nanM"])
-def test_sizes_that_are_none_name_their_option(text: str) -> None:
+def test_invalid_sizes_name_their_option(text: str) -> None:
     with pytest.raises(ClusterError, match="--memory: expected"):
         parse_memory(text, "--memory")
 
 
-def test_an_override_in_its_parts() -> None:
+def test_an_override_is_parsed() -> None:
     assert parse_override("pi-03:cpu=0.1,rate=1gbit") == (
         "pi-03",
         {"cores": 0.1, "rate_mbit": 1000.0},
@@ -120,18 +120,18 @@ def test_private_networks(network: str) -> None:
     assert plan(1, network=network).network == network
 
 
-def test_no_node_may_have_more_than_the_machine() -> None:
+def test_no_node_can_have_more_cores_than_the_machine() -> None:
     nodes = plan(2, overrides=["pi-02:cpu=2.5"]).nodes
     check_cores(nodes, host_cores=3)
     with pytest.raises(ClusterError, match=r"pi-02: cpu: .* 2 cores, not 2\.5"):
         check_cores(nodes, host_cores=2)
 
 
-def test_nodes_that_leave_no_room_are_warned_about() -> None:
+def test_a_warning_if_nodes_leave_too_little_cpu_time() -> None:
     assert room_warning(plan(4), host_cores=2) is None
     assert "1.75 of this machine's 2 cores" in str(room_warning(plan(5), host_cores=2))
 
 
-def test_commands_name_the_cluster_unless_it_is_the_usual_one() -> None:
+def test_commands_name_the_cluster_unless_it_is_the_default() -> None:
     assert command_line("pi", "down") == "python -m cluster.emulate down"
     assert command_line("lab", "down") == "python -m cluster.emulate --name lab down"

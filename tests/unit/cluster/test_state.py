@@ -1,4 +1,4 @@
-"""What is known of a cluster between two commands."""
+"""The persistent state of a cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def make(root: Path, name: str, kind: str = "light") -> ClusterState:
     return state
 
 
-def test_spec_and_facts_come_back(tmp_path: Path) -> None:
+def test_spec_and_facts_are_loaded_again(tmp_path: Path) -> None:
     spec, facts = make(tmp_path, "lab").load()
     assert spec == plan_cluster(name="lab", count=1, defaults=SHARES)
     assert facts == {"inventory": "x.yml"}
 
 
-def test_a_cluster_that_is_not_up_says_how_to_bring_it_up(tmp_path: Path) -> None:
+def test_a_missing_cluster_has_a_hint(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"'lab' is not up\n.*--name lab up"):
         ClusterState("lab", tmp_path).load()
 
@@ -35,7 +35,7 @@ def test_a_cluster_that_is_not_up_says_how_to_bring_it_up(tmp_path: Path) -> Non
     "text",
     ["", "{", "[]", "{}", '{"spec": {}}', '{"spec": {"nodes": [{"name": 1}]}}', '{"spec": 1}'],
 )
-def test_a_damaged_record_says_how_to_clear_it(tmp_path: Path, text: str) -> None:
+def test_a_damaged_state_file_has_a_hint(tmp_path: Path, text: str) -> None:
     state = make(tmp_path, "lab")
     (state.folder / "cluster.json").write_text(text)
     with pytest.raises(ClusterError, match=r"is damaged: (.|\n)*--name lab down"):
@@ -52,6 +52,6 @@ def test_removal_leaves_other_clusters_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whose_nodes_are_machines(tmp_path: Path) -> None:
+def test_clusters_of_machines_are_listed(tmp_path: Path) -> None:
     make(tmp_path, "a"), make(tmp_path, "b", "machine"), ClusterState("c", tmp_path).create()
     assert clusters_of_machines(tmp_path) == ["b"]

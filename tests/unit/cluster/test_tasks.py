@@ -1,4 +1,4 @@
-"""The parts of fab's tasks that need no board."""
+"""The parts of fab's tasks that need no boards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_only_inventory_is_taken(folder: Path) -> None:
+def test_the_only_inventory_is_used(folder: Path) -> None:
     with pytest.raises(ClusterError, match=r"copy boards\.example\.yml to boards\.yml"):
         find_inventory(None, folder)
     (folder / "boards.yml").write_text(INVENTORY)
@@ -54,9 +54,7 @@ def test_the_only_inventory_is_taken(folder: Path) -> None:
         find_inventory(None, folder)
 
 
-def test_an_option_goes_before_the_environment(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_option_overrides_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "boards.yml").write_text(INVENTORY)
     monkeypatch.setenv(VARIABLE, str(folder / "absent.yml"))
     with pytest.raises(ClusterError, match=r"absent\.yml"):
@@ -64,13 +62,13 @@ def test_an_option_goes_before_the_environment(
     assert find_inventory(str(folder / "boards.yml"), folder).user == "pi"
 
 
-def test_ssh_is_asked_with_the_inventorys_arguments(folder: Path) -> None:
+def test_ssh_gets_the_inventorys_arguments(folder: Path) -> None:
     (folder / "boards.yml").write_text(INVENTORY)
     host = find_inventory(None, folder).hosts[1]
     assert ssh_command(host) == [*("ssh", "-F", "my config", "-p", "2222", "-l", "pi", "10.0.0.2")]
 
 
-def test_what_ssh_says(tmp_path: Path) -> None:
+def test_output_of_ssh_is_parsed(tmp_path: Path) -> None:
     key, known = tmp_path / "key", tmp_path / "known"
     key.touch()
     known.touch()
@@ -85,7 +83,7 @@ def test_what_ssh_says(tmp_path: Path) -> None:
     assert (other.connect_seconds, other.proxy) == (10, "ssh -J a -W %h:%p b")
 
 
-def test_the_line_that_starts_ranks(folder: Path) -> None:
+def test_the_command_line_of_mpirun(folder: Path) -> None:
     (folder / "boards.yml").write_text(INVENTORY)
     cluster = find_inventory(None, folder)
     boards = [Board(host) for host in cluster.hosts]
@@ -104,11 +102,11 @@ def test_the_line_that_starts_ranks(folder: Path) -> None:
         (["--epochs", "1"], None),
     ],
 )
-def test_the_run_folder_that_options_name(options: list[str], folder: str | None) -> None:
+def test_the_run_folder_of_the_options(options: list[str], folder: str | None) -> None:
     assert named_run(options) == folder
 
 
-def test_one_word_is_a_line_of_shell() -> None:
+def test_a_single_word_is_a_shell_command_line() -> None:
     assert shell_line(["df | tail"]) == "df | tail"
     assert shell_line(["echo", "a b", "|"]) == "echo 'a b' '|'"
     with pytest.raises(ClusterError, match="no command"):
@@ -137,7 +135,7 @@ def test_cells_of_a_board() -> None:
     assert status.describe({"disk": sizes})[:5] == ("-",) * 5  # an older edgeddl
 
 
-def test_a_board_that_nothing_slows() -> None:
+def test_a_board_that_is_not_throttled() -> None:
     assert status.describe_throttling(throttling(), status.SLOWED_BY) == "no"
 
 
@@ -150,7 +148,7 @@ def test_rows_of_linpack() -> None:
     assert linpack._row("pi-02", {"verdict": "sick"}, "share_of_peak")[1:4] == ("-", "-", "-")
 
 
-def test_the_tasks_are_listed_with_what_they_do() -> None:
+def test_the_tasks_are_listed() -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("fab"), "-l"],
         cwd=REPOSITORY / "cluster", env=os.environ, capture_output=True, text=True, check=True,
@@ -159,14 +157,14 @@ def test_the_tasks_are_listed_with_what_they_do() -> None:
     assert {"status", "deploy", "linpack", "train", "stop", "logs", "fetch", "run"} < set(tasks)
 
 
-def test_the_sample_is_read_by_fab() -> None:
+def test_the_example_is_read_by_fab() -> None:
     path = REPOSITORY / "cluster" / "inventory" / "boards.example.yml"
     board = Board(read_inventory(path).head)
     assert (board.environment, board.work) == ("/opt/edgeddl/venv", "/opt/edgeddl/work")
 
 
 @pytest.mark.parametrize("name", ["../../.bashrc", "..", "/etc/passwd"])
-def test_a_head_cannot_write_outside_of_the_runs_folder(name: str, tmp_path: Path) -> None:
+def test_a_head_cannot_write_outside_the_runs_folder(name: str, tmp_path: Path) -> None:
     entry = paramiko.SFTPAttributes()
     entry.filename, entry.st_mode = name, stat.S_IFREG
     sftp = SimpleNamespace(listdir_attr=lambda path: [entry])

@@ -34,16 +34,16 @@ def test_clocks_that_are_apart_are_found_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_rank_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not rank 0, for which the third waits."""
-    monkeypatch.setattr(clock_offset, "PATIENCE_SECONDS", 0.2)
+    """Not rank 0, which the third rank waits for."""
+    monkeypatch.setattr(clock_offset, "TIMEOUT_SECONDS", 0.2)
 
     def work(communicator: Communicator) -> None:
         if communicator.rank == 1:
-            communicator.barrier()  # it comes so far
+            communicator.barrier()  # it stops here
         else:
             measure_offsets(communicator)
 
-    with pytest.raises(CommunicationError, match=r"rank 1 on .* does not tell"):
+    with pytest.raises(CommunicationError, match=r"rank 1 on .* did not answer"):
         run_ranks(3, work)
 
 

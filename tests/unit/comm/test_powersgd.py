@@ -12,7 +12,7 @@ from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import Bucket, BucketPlan, ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator, optimal_bytes
 from edgeddl.comm.local import SingleCommunicator, run_ranks
-from edgeddl.comm.powersgd import PowerSGD, matrix_shape, saves_bytes
+from edgeddl.comm.policies.powersgd import PowerSGD, matrix_shape, saves_bytes
 from edgeddl.kernels import low_rank_product
 
 RANK = 3
@@ -51,7 +51,7 @@ def part(flat: np.ndarray, name: str) -> np.ndarray:
 
 
 def single_buckets(plan: BucketPlan) -> list[Bucket]:
-    """As the naive reducer has it."""
+    """As the naive exchange has it."""
     return [Bucket((slot,), slot.start, slot.stop) for slot in plan.slots]
 
 
@@ -71,7 +71,7 @@ def run_steps(
         for of_step in gradients:
             flat = of_step[communicator.rank].copy()
             step_bytes = [
-                compressor(communicator, bucket, flat[bucket.start : bucket.stop])
+                compressor.sum(communicator, bucket, flat[bucket.start : bucket.stop])
                 for bucket in buckets
             ]
             results.append(flat)
@@ -116,7 +116,7 @@ def test_equals_its_formulas(ranks: int) -> None:
         for rank, (found, compressor, _) in enumerate(by_rank):
             for result, expected in zip(found, results, strict=True):
                 np.testing.assert_allclose(part(result, name), expected, atol=2e-4)
-            error = compressor.split_errors(compressor.errors)[name]
+            error = compressor.rank_state()[f"error/{name}"]
             np.testing.assert_allclose(error, errors[rank], atol=2e-4)
 
 
@@ -127,7 +127,7 @@ def test_nothing_is_lost_only_late() -> None:
     for name in MATRICES:
         produced = sum(part(flat, name).astype(float) for step in gradients for flat in step)
         given = sum(part(result, name).astype(float) for result in by_rank[0][0])
-        kept = sum(c.split_errors(c.errors)[name].astype(float) for _, c, _ in by_rank)
+        kept = sum(c.rank_state()[f"error/{name}"].astype(float) for _, c, _ in by_rank)
         np.testing.assert_allclose(given + kept, produced, atol=1e-3)
 
 
@@ -174,22 +174,22 @@ def test_how_gradients_are_cut_into_buckets_does_not_matter() -> None:
     assert bucketed[1].errors.tobytes() == single[1].errors.tobytes()
 
 
-def test_products_may_be_left_to_the_optimizer() -> None:
-    """Then they are what gradients would have become; those of matrices stay as they are."""
+def test_sums_may_be_left_factored() -> None:
+    """The products are the sums; the gradients of matrices stay as they are."""
     gradients = random_gradients(4, 3)
     expected = run_steps(gradients)
 
     def work(communicator: Communicator) -> tuple[list[np.ndarray], PowerSGD]:
         compressor, results = PowerSGD(PLAN, RANK), []
-        products = compressor.leave_products()
+        factored = compressor.leave_factored()
         for of_step in gradients:
             own = of_step[communicator.rank]
             flat = own.copy()
             for bucket in PLAN.buckets:
-                compressor(communicator, bucket, flat[bucket.start : bucket.stop])
+                compressor.sum(communicator, bucket, flat[bucket.start : bucket.stop])
             for name in MATRICES:
                 np.testing.assert_array_equal(part(flat, name), part(own, name))
-            for each in products:
+            for each in factored:
                 matrices = flat[each.start :][: each.matrices.gradients]
                 low_rank_product(each.matrices, each.lefts, each.rights, matrices)
             results.append(flat)
@@ -232,7 +232,7 @@ def test_two_all_reduces_a_bucket_and_one_where_nothing_is_compressed() -> None:
     counts = []
     for bucket in [*PLAN.buckets, *single_buckets(PLAN)]:
         communicator, flat = Counting(), np.ones(bucket.stop - bucket.start, np.float32)
-        PowerSGD(PLAN, RANK)(communicator, bucket, flat)
+        PowerSGD(PLAN, RANK).sum(communicator, bucket, flat)
         counts.append(communicator.calls)
     assert counts == [2, 2, 2, 1, 2, 1, 2]
 
@@ -261,16 +261,6 @@ def test_divergence_of_one_rank_reaches_all(name: str, value: float, rank: int) 
     for found, _, _ in by_rank:
         assert not np.isfinite(part(found[0], name)).all()
         assert name == "bias" or np.isnan(part(found[0], name)).all()
-
-
-def test_one_rank_sends_nothing_and_changes_nothing() -> None:
-    gradient = random_gradients(1, 1)[0][0]
-    flat = gradient.copy()
-    compressor = PowerSGD(PLAN, RANK)
-    sent = [compressor(SingleCommunicator(), b, flat[b.start : b.stop]) for b in PLAN.buckets]
-    assert sent == [0, 0]
-    np.testing.assert_array_equal(flat, gradient)
-    assert not compressor.errors.any()
 
 
 def test_a_rank_without_images_sends_its_error_only() -> None:

@@ -63,7 +63,7 @@ def test_no_ring_where_neighbours_do_not_reach_each_other(
     monkeypatch.setattr(ThreadCommunicator, "allreduce", unreachable)
     assert chosen_with(monkeypatch, seconds(ring=1.0, mpi=2.0)) is None
     assert caplog.messages == [
-        "gradients travel by Open MPI's own, slower messages: cannot connect to rank 1"
+        "the ring is unavailable; using Open MPI's slower all-reduce: cannot connect to rank 1"
     ]
 
 

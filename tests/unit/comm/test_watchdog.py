@@ -1,4 +1,4 @@
-"""Waiting ranks name those that have not arrived."""
+"""Waiting ranks name those that have not joined."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ def test_a_late_rank_is_named_and_the_work_goes_on(caplog: pytest.LogCaptureFixt
 
     with caplog.at_level(logging.WARNING, "edgeddl"):
         assert run_ranks(3, work) == [3, 3, 3]
-    assert "all-reduce; not arrived: rank 2 on thread-2 (alive, but busy or hanging)" in caplog.text
-    assert caplog.text.count("not arrived") == 1  # one rank speaks for all
+    assert (
+        "all-reduce; not joined: rank 2 on thread-2 (responding, but not making progress)"
+        in caplog.text
+    )
+    assert caplog.text.count("not joined") == 1  # one rank speaks for all
 
 
 def test_a_rank_that_never_comes_ends_the_job(caplog: pytest.LogCaptureFixture) -> None:
     ended = threading.Event()
 
     def work(inner: Communicator) -> None:
-        if inner.rank == 1:  # without a watchdog: it gives no sign of life
+        if inner.rank == 1:  # without a watchdog: it sends no heartbeat
             assert ended.wait(timeout=20)
             return
         with watched(inner, warning=0.1, timeout=0.5) as communicator:
@@ -60,7 +63,7 @@ def test_a_rank_that_never_comes_ends_the_job(caplog: pytest.LogCaptureFixture) 
     assert caught.value.ranks == (1,)
     assert caught.value.exit_code == 3
     assert "--resume auto" in str(caught.value)
-    assert "no sign of life" in caplog.text
+    assert "no heartbeat" in caplog.text
 
 
 def test_a_rank_that_arrived_and_fell_silent_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,7 +86,7 @@ def test_a_rank_that_arrived_and_fell_silent_is_named(caplog: pytest.LogCaptureF
     with pytest.raises(CollectiveTimeout) as caught:
         run_ranks(3, work)
     assert caught.value.ranks == (0, 2)
-    assert "rank 0 on thread-0 (no sign of life)" in caplog.text
+    assert "rank 0 on thread-0 (no heartbeat)" in caplog.text
 
 
 def test_nothing_is_said_when_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,16 +100,16 @@ def test_nothing_is_said_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
     assert not caplog.records
 
 
-def test_a_rank_behind_on_one_lane_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Rank 1 has done both of the first lane's; rank 0 waits in what it numbered in between."""
+def test_a_rank_behind_on_one_channel_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Rank 1 has done both of the first channel's; rank 0 waits in what it numbered in between."""
     ended = threading.Event()
 
     def work(inner: Communicator) -> None:
         with watched(inner, warning=0.1, timeout=1.0) as communicator:
-            first, second = communicator.lanes(2)
+            first, second = communicator.channels(2)
             threads = [
-                threading.Thread(target=wait_in, args=(lane,))
-                for lane in ([second] if communicator.rank == 0 else [])
+                threading.Thread(target=wait_in, args=(channel,))
+                for channel in ([second] if communicator.rank == 0 else [])
             ]
             for thread in threads:
                 thread.start()
@@ -117,14 +120,14 @@ def test_a_rank_behind_on_one_lane_is_named(caplog: pytest.LogCaptureFixture) ->
             for thread in threads:
                 thread.join()
 
-    def wait_in(lane: Communicator) -> None:
+    def wait_in(channel: Communicator) -> None:
         with contextlib.suppress(CommunicationError):
-            lane.barrier()
+            channel.barrier()
         ended.set()
 
     with caplog.at_level(logging.WARNING, "edgeddl"), contextlib.suppress(CommunicationError):
         run_ranks(2, work)
-    assert "not arrived: rank 1 on thread-1" in caplog.text
+    assert "not joined: rank 1 on thread-1" in caplog.text
 
 
 class OneOfThree(SingleCommunicator):
@@ -190,9 +193,12 @@ def test_the_rank_that_speaks_ends_the_job_first() -> None:
 @pytest.mark.parametrize(
     ("heard", "late"),
     [
-        ([(5, ALIVE), (5, ALIVE), (4, ALIVE)], "rank 2 on pi-03 (alive, but busy or hanging)"),
-        ([(5, ALIVE), (6, SILENT), (5, ALIVE)], "rank 1 on pi-02 (no sign of life)"),
-        ([(5, ALIVE), (6, ALIVE), (5, ALIVE)], "all ranks have arrived"),
+        (
+            [(5, ALIVE), (5, ALIVE), (4, ALIVE)],
+            "rank 2 on pi-03 (responding, but not making progress)",
+        ),
+        ([(5, ALIVE), (6, SILENT), (5, ALIVE)], "rank 1 on pi-02 (no heartbeat)"),
+        ([(5, ALIVE), (6, ALIVE), (5, ALIVE)], "all ranks have joined"),
     ],
 )
 def test_who_is_late(
@@ -211,10 +217,10 @@ def test_a_warning_comes_once_for_each_collective(caplog: pytest.LogCaptureFixtu
                 for _ in range(2):
                     wait = _Wait("barrier", time.monotonic() - WARNING - 0.5)
                     watchdog._judge(wait, 5, ONE_LATE)
-    assert caplog.text.count("s in barrier; not arrived: rank 2") == 2
+    assert caplog.text.count("s in barrier; not joined: rank 2") == 2
 
 
-@pytest.mark.parametrize(("warning", "interval"), [(8.0, 2.0), (60.0, 5.0)])
+@pytest.mark.parametrize(("warning", "interval"), [(8.0, 2.0), (60.0, 2.5)])
 def test_four_signs_of_life_within_the_warning_time(warning: float, interval: float) -> None:
     watchdog = Watchdog(OneOfThree(0), warning_seconds=warning, timeout_seconds=TIMEOUT)
     assert watchdog._interval == interval
@@ -225,3 +231,26 @@ def test_one_rank_needs_no_watchdog() -> None:
     alone = SingleCommunicator()
     with watched(alone, warning=1, timeout=2) as communicator:
         assert communicator is alone
+
+
+def test_warnings_come_earlier_during_start_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeddl.comm.watchdog.STARTUP_WARNING_SECONDS", 0.1)
+    warned = threading.Event()
+    caplog.handler.addFilter(lambda record: warned.set() or True)
+
+    def work(inner: Communicator) -> None:
+        with watched(inner, warning=50, timeout=60) as communicator:
+            if communicator.rank == 1:
+                assert warned.wait(timeout=20)
+            communicator.barrier()
+            communicator.channels(1)  # ends start-up
+            caplog.clear()
+            if communicator.rank == 1:
+                time.sleep(0.5)
+            communicator.barrier()
+
+    with caplog.at_level(logging.WARNING, "edgeddl"):
+        run_ranks(2, work)
+    assert warned.is_set() and not caplog.messages

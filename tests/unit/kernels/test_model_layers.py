@@ -16,7 +16,7 @@ MODELS = [("resnet18", "cifar"), ("resnet18", "imagenet"), ("resnet9", "cifar")]
 
 
 def test_every_model_is_checked() -> None:
-    from edgeddl.models import MODELS as NAMES
+    from edgeddl.registry import MODELS as NAMES
 
     assert {name for name, _ in MODELS} == set(NAMES)
 

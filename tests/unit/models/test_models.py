@@ -8,9 +8,10 @@ import pytest
 from edgeddl.chainer_compat import F, chainer
 from edgeddl.errors import ConfigError
 from edgeddl.functions.gradient_sink import collecting
-from edgeddl.functions.parameter_gate import guarded_by
+from edgeddl.functions.read_barrier import read_barrier
 from edgeddl.kernels.layout import channels_last, conversions
-from edgeddl.models import MODELS, build_model, count_macs
+from edgeddl.models import build_model, count_macs
+from edgeddl.registry import MODELS
 from tests.models import TinyNet
 
 
@@ -150,10 +151,10 @@ def test_own_model() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("train", [True, False])
-def test_every_parameter_passes_the_gate_before_it_is_read(name: str, train: bool) -> None:
+def test_functions_call_the_read_barrier_with_every_parameter(name: str, train: bool) -> None:
     model = build_model(name)
     passed: set[int] = set()
-    gate = guarded_by(lambda inputs: passed.update(map(id, inputs)))
-    with gate, chainer.using_config("train", train):
+    barrier = read_barrier(lambda inputs: passed.update(map(id, inputs)))
+    with barrier, chainer.using_config("train", train):
         model(np.zeros((2, 3, 32, 32), np.float32))
     assert {id(parameter) for parameter in model.params()} <= passed

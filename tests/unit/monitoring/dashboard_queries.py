@@ -1,4 +1,4 @@
-"""The queries of dashboards and rules, as tests see them."""
+"""Extracts the queries of dashboards and rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.monitoring import grafana, local
 
 DASHBOARDS = sorted(grafana.DASHBOARDS.glob("*.json"))
 RULES = local.HERE / "rules.yml"
-# What Grafana puts in the place of its variables: all, and a few intervals.
+# values that Grafana substitutes for its variables
 VARIABLES = {"$run": ".*", "$node": ".*", "$__rate_interval": "20s"}
 
 
@@ -48,12 +48,12 @@ def of_rules() -> list[Asked]:
 
 
 def metrics_in(expr: str) -> set[str]:
-    """Names of metrics, and of recorded ones, in PromQL."""
+    """Return the metrics and recording rules used in PromQL."""
     return set(re.findall(r"\b(?:edgeddl_|node_|up\b|ALERTS\b|[a-z_]+:edgeddl)[\w:]*", _bare(expr)))
 
 
 def _bare(expr: str) -> str:
-    """Without labels and their values, which may look like names."""
+    """Remove labels and their values, which may look like metric names."""
     return re.sub(r"\{[^}]*\}|\b(by|on|ignoring|group_left) \([^)]*\)", "", expr)
 
 

@@ -1,4 +1,4 @@
-"""Dashboards, targets and rules by themselves: no server is needed."""
+"""Dashboards, targets and rules, without a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.monitoring.dashboard_queries import (
 )
 
 SAMPLE = REPOSITORY / "cluster/inventory/boards.example.yml"
-# Of Prometheus itself, and of Debian's prometheus-node-exporter.
+# metrics of Prometheus itself and of Debian's prometheus-node-exporter
 FOREIGN = {
     "up",
     "ALERTS",
@@ -36,7 +36,7 @@ FOREIGN = {
     "node_network_transmit_bytes_total",
 }
 needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not there: apt install prometheus"
+    shutil.which("promtool") is None, reason="promtool is not installed: apt install prometheus"
 )
 
 
@@ -49,7 +49,7 @@ def known_names() -> set[str]:
 
 
 @pytest.mark.parametrize("dashboard", views.ALL, ids=lambda dashboard: dashboard.name)
-def test_committed_dashboards_are_what_the_views_say(dashboard: panels.Dashboard) -> None:
+def test_committed_dashboards_are_up_to_date(dashboard: panels.Dashboard) -> None:
     committed = (grafana.DASHBOARDS / f"{dashboard.name}.json").read_text()
     assert committed == dashboard_json.render(dashboard), "python -m cluster.monitoring dashboards"
 
@@ -59,12 +59,12 @@ def test_there_is_no_other_dashboard() -> None:
 
 
 @pytest.mark.parametrize("asked", of_panels() + of_rules(), ids=lambda asked: asked.where)
-def test_only_metrics_that_exist_are_asked_for(asked: Any) -> None:
+def test_queries_use_existing_metrics(asked: Any) -> None:
     found = metrics_in(asked.expr)
     assert found and found <= known_names()
 
 
-def test_labels_in_queries_are_those_of_the_metrics() -> None:
+def test_queries_use_existing_labels() -> None:
     labels = {label for metric in names.ALL for label in metric.labels}
     for asked in of_panels():
         for target in asked.panel["targets"]:
@@ -73,7 +73,7 @@ def test_labels_in_queries_are_those_of_the_metrics() -> None:
 
 
 @pytest.mark.parametrize(("where", "panel"), list(read_panels()), ids=lambda value: str(value)[:40])
-def test_a_newcomer_is_told_what_a_panel_shows(where: str, panel: dict[str, Any]) -> None:
+def test_every_panel_has_a_description(where: str, panel: dict[str, Any]) -> None:
     if panel["type"] == "row":
         return
     assert len(panel["description"]) > 25 and panel["description"].endswith("."), where
@@ -92,7 +92,7 @@ def test_the_guide_explains_every_panel() -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_grafana_asks_nothing_when_it_reads_a_dashboard(path: Path) -> None:
+def test_dashboards_load_without_questions(path: Path) -> None:
     text = path.read_text()
     dashboard = json.loads(text)
     assert "__inputs" not in text and "${DS_" not in text and "id" not in dashboard
@@ -116,8 +116,8 @@ def test_threshold_steps_have_the_colours_of_choices(where: str, panel: dict[str
         assert reached[-1]["color"] == choice["color"], where
 
 
-def test_throttling_between_two_points_is_shown() -> None:
-    """A point is the last sample before it: a moment of throttling may lie between two points."""
+def test_short_throttling_is_shown() -> None:
+    """A point shows only its last sample, and throttling may happen between two points."""
     shown = [asked for asked in of_panels() if 'edgeddl_node_throttling{when="now"' in asked.expr]
     assert len(shown) == 2
     for asked in shown:
@@ -127,8 +127,8 @@ def test_throttling_between_two_points_is_shown() -> None:
 
 
 @pytest.mark.parametrize(("where", "panel"), list(read_panels()), ids=lambda value: str(value)[:40])
-def test_several_boards_can_be_told_apart(where: str, panel: dict[str, Any]) -> None:
-    """No areas over each other; no table below a graph, which has room for two rows."""
+def test_several_boards_can_be_distinguished(where: str, panel: dict[str, Any]) -> None:
+    """No overlapping areas, and no table below a graph, which shows only two rows."""
     if panel["type"] == "timeseries":
         drawing = panel["fieldConfig"]["defaults"]["custom"]
         assert ("stacking" in drawing) == (drawing["fillOpacity"] > 0), where
@@ -138,7 +138,7 @@ def test_several_boards_can_be_told_apart(where: str, panel: dict[str, Any]) -> 
 
 
 def test_tables_show_labels_as_they_are() -> None:
-    """Grafana's unit "none" turns the text 1.0 into the number 1."""
+    """Grafana's unit "none" would render the text 1.0 as the number 1."""
     tables = [panel for _, panel in read_panels() if panel["type"] == "table"]
     assert {panel["fieldConfig"]["defaults"]["unit"] for panel in tables} == {"string"}
 
@@ -171,7 +171,7 @@ def test_targets_of_an_inventory() -> None:
     }
 
 
-def test_targets_with_long_addresses(tmp_path: Path) -> None:
+def test_targets_with_ipv6_addresses(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.yml"
     inventory.write_text(
         "cluster:\n  hosts:\n    pi-01:\n      ansible_host: 'fd00::1'\n"
@@ -181,14 +181,14 @@ def test_targets_with_long_addresses(tmp_path: Path) -> None:
     assert groups[1]["targets"] == ["[fd00::1]:9835"]
 
 
-def test_targets_are_printed_for_a_prometheus_elsewhere(
+def test_targets_are_printed_for_another_prometheus(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["targets", "--inventory", str(SAMPLE)]) == 0
     assert json.loads(capsys.readouterr().out) == targets.of_cluster(read_inventory(SAMPLE))
 
 
-def test_a_missing_inventory_is_a_message(
+def test_a_missing_inventory_is_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["targets", "--inventory", str(tmp_path / "absent.yml")]) == 2
@@ -196,14 +196,14 @@ def test_a_missing_inventory_is_a_message(
     assert "absent.yml" in error and "Traceback" not in error
 
 
-def test_the_data_source_is_the_one_panels_ask() -> None:
+def test_panels_use_the_provisioned_data_source() -> None:
     (source,) = grafana.datasource("http://localhost:9090")["datasources"]
     assert source["uid"] == dashboard_json.DATASOURCE["uid"]
     config = yaml.safe_load((local.HERE / "prometheus.yml").read_text())
     assert source["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
 
 
-def test_every_alert_says_what_is_wrong_and_is_in_the_guide() -> None:
+def test_every_alert_has_a_summary_and_is_in_the_guide() -> None:
     page = (REPOSITORY / "docs/reference/dashboards.md").read_text()
     groups = yaml.safe_load(RULES.read_text())["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
@@ -215,7 +215,7 @@ def test_every_alert_says_what_is_wrong_and_is_in_the_guide() -> None:
 
 
 @needs_promtool
-def test_promtool_takes_configuration_and_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_configuration_and_rules(tmp_path: Path) -> None:
     for name in ("prometheus.yml", "rules.yml"):
         shutil.copyfile(local.HERE / name, tmp_path / name)
     (tmp_path / "targets.json").write_text(targets.render(targets.of_this_machine()))
@@ -224,7 +224,7 @@ def test_promtool_takes_configuration_and_rules(tmp_path: Path) -> None:
 
 
 @needs_promtool
-def test_what_is_recorded_and_when_alerts_fire(tmp_path: Path) -> None:
+def test_recording_rules_and_alerts(tmp_path: Path) -> None:
     shutil.copyfile(RULES, tmp_path / "rules.yml")
     shutil.copyfile(Path(__file__).with_name("rules.test.yml"), tmp_path / "rules.test.yml")
     promtool("test", "rules", str(tmp_path / "rules.test.yml"))

@@ -1,6 +1,6 @@
-"""Dashboards against the TypeScript types of Grafana's own frontend, npm's @grafana/schema.
+"""Checks dashboards with the TypeScript types of Grafana's frontend, npm's @grafana/schema.
 
-A misspelt option, or one in the wrong place, is ignored by Grafana without a message.
+Grafana silently ignores options that are misspelt or misplaced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DASHBOARDS = {path.stem: path.read_text() for path in sorted(grafana.DASHBOARDS.
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the TypeScript compiler and Grafana's types, as the lock file pins them."""
+    """Create a folder with the TypeScript compiler and Grafana's types, pinned by the lock file."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed: sudo ./scripts/test-tools")
@@ -41,7 +41,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def complaints(compiler: Path, **dashboards: str) -> str:
-    """What the compiler says of these dashboards as literals of Grafana's types."""
+    """Return the compiler's errors for these dashboards as literals of Grafana's types."""
     for name, text in dashboards.items():
         source = "import type { DashboardJson } from './literal';\n"
         source += f"export const dashboard: DashboardJson = {text};\n"
@@ -56,7 +56,7 @@ def complaints(compiler: Path, **dashboards: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_dashboards_are_what_grafana_reads(compiler: Path) -> None:
+def test_dashboards_match_grafanas_types(compiler: Path) -> None:
     assert complaints(compiler, **DASHBOARDS) == ""
 
 
@@ -85,7 +85,7 @@ MISTAKES: dict[Callable[[dict[str, Any]], None], str] = {
 
 
 def test_mistakes_are_found(compiler: Path) -> None:
-    """Else the check above could be one that never fails."""
+    """The check above must be able to fail."""
     wrong = {}
     for mistake in MISTAKES:
         dashboard = json.loads(DASHBOARDS["training"])

@@ -1,4 +1,4 @@
-"""Servers on this machine: up, again, down; a real Prometheus."""
+"""Monitoring on this machine: up and down, with a real Prometheus."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cluster.monitoring.local import Monitoring, default_folder
 from tests.support import REPOSITORY, free_ports
 
 needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="prometheus is not there: apt install prometheus"
+    shutil.which("prometheus") is None, reason="prometheus is not installed: apt install prometheus"
 )
 SAMPLE = REPOSITORY / "cluster/inventory/boards.example.yml"
-# Stands in Grafana's place: takes its settings and answers on its port.
+# a fake Grafana: records its settings and listens on its port
 GRAFANA = f"""\
 #!{sys.executable}
 import http.server, json, os, pathlib, sys
@@ -45,7 +45,7 @@ http.server.HTTPServer(place, Handler).serve_forever()
 
 
 class Command:
-    """`python -m cluster.monitoring`, with a folder and ports of its own."""
+    """Runs `python -m cluster.monitoring` with its own folder and ports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Command:
         return main(["--folder", str(self.folder), *words])
 
     def up(self, *words: str) -> int:
-        # with an inventory: this machine's exporter, whose port is fixed, is left alone
+        # with an inventory, this machine's exporter, whose port is fixed, is not started
         return self("up", "--inventory", str(SAMPLE), *self.ports, *words)
 
     def fetch(self, path: str) -> Any:
@@ -95,7 +95,7 @@ def test_up_again_and_down(command: Command, capsys: pytest.CaptureFixture[str])
 
 
 @needs_prometheus
-def test_status_tells_who_answers(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_lists_targets(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.up() == 0
     while len(command.fetch("/api/v1/targets")["activeTargets"]) < 4 * 6:
         time.sleep(0.2)
@@ -113,7 +113,7 @@ def test_status_tells_who_answers(command: Command, capsys: pytest.CaptureFixtur
 
 
 @needs_prometheus
-def test_a_new_inventory_is_read_while_it_runs(command: Command, tmp_path: Path) -> None:
+def test_a_new_inventory_is_loaded_while_running(command: Command, tmp_path: Path) -> None:
     assert command.up() == 0
     other = tmp_path / "other.yml"
     other.write_text(SAMPLE.read_text().replace("pi-04", "pi-99"))
@@ -126,7 +126,7 @@ def test_a_new_inventory_is_read_while_it_runs(command: Command, tmp_path: Path)
 
 
 @needs_prometheus
-def test_it_does_not_move_while_it_runs(
+def test_a_changed_port_is_rejected_while_running(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.up() == 0
@@ -135,7 +135,7 @@ def test_it_does_not_move_while_it_runs(
 
 
 @needs_prometheus
-def test_a_port_that_is_taken(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", command.port)):
         assert command.up() == 2
     error = capsys.readouterr().err
@@ -144,13 +144,15 @@ def test_a_port_that_is_taken(command: Command, capsys: pytest.CaptureFixture[st
 
 
 @needs_prometheus
-def test_an_address_that_is_not_ours(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_of_another_machine(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command.up("--address", "192.0.2.1") == 2
     assert "192.0.2.1" in capsys.readouterr().err
 
 
 @needs_prometheus
-def test_a_process_number_that_someone_else_has_now(command: Command) -> None:
+def test_a_reused_pid_is_not_killed(command: Command) -> None:
     assert command.up() == 0
     record = command.folder / "prometheus.json"
     known = json.loads(record.read_text())
@@ -164,7 +166,7 @@ def test_a_process_number_that_someone_else_has_now(command: Command) -> None:
     record.write_text(json.dumps(known))
 
 
-def test_without_prometheus_it_says_what_to_install(
+def test_a_missing_prometheus_has_a_hint(
     command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -175,14 +177,14 @@ def test_without_prometheus_it_says_what_to_install(
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])
-def test_the_folder_may_stand_before_or_after_the_command(command: str) -> None:
+def test_folder_is_accepted_before_and_after_the_command(command: str) -> None:
     parse = build_parser().parse_args
     for words in (["--folder", "state", command], [command, "--folder", "state"]):
         assert parse(words).folder == Path("state")
     assert parse([command]).folder == default_folder()
 
 
-def test_a_wrong_inventory_is_found_before_anything_starts(
+def test_an_invalid_inventory_starts_nothing(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = tmp_path / "wrong.yml"
@@ -193,7 +195,7 @@ def test_a_wrong_inventory_is_found_before_anything_starts(
 
 
 @needs_prometheus
-def test_grafana_is_told_where_prometheus_is_and_gets_a_password(
+def test_grafana_gets_a_data_source_and_a_password(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = tmp_path / "home/bin/grafana"
@@ -225,7 +227,7 @@ def test_grafana_is_told_where_prometheus_is_and_gets_a_password(
 
 
 @needs_prometheus
-def test_a_laptop_alone_watches_itself(
+def test_monitoring_without_an_inventory_includes_this_machine(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:

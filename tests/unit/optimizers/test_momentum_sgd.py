@@ -96,7 +96,7 @@ def test_updates_in_place_and_leaves_gradients_and_gaps() -> None:
 
 
 @pytest.mark.parametrize("cuts", [(0, 100), (0, 40, 100), (0, 40, 70, 100)])
-def test_products_stand_for_the_gradients_of_their_matrices(cuts: tuple[int, ...]) -> None:
+def test_factored_gradients_equal_their_products(cuts: tuple[int, ...]) -> None:
     """Of two buckets, 0..40 and 40..70, in all of an update or in part after part."""
     segments = [Segment(0, 37, 1e-2), Segment(37, 50, 0.0), Segment(50, 100, 1e-3)]
     some, one = Matrices(2, 40, [(1, 3, 4), (20, 2, 7)]), Matrices(3, 30, [(12, 3, 5)])
@@ -111,7 +111,7 @@ def test_products_stand_for_the_gradients_of_their_matrices(cuts: tuple[int, ...
         for (start, stop), left, right in zip(each.bounds(), lefts, rights, strict=True):
             gradients[start:stop] = np.einsum("rk,kc->rc", left, right).reshape(-1)
     plain, ours = (
-        MomentumSGD(random(100, 0), g, segments, momentum=0.9, nesterov=True, products=some)
+        MomentumSGD(random(100, 0), g, segments, momentum=0.9, nesterov=True, factored=some)
         for g, some in ((gradients, []), (gradients.copy(), products))
     )
     for each in products:  # what is there beside them is not read
@@ -131,7 +131,7 @@ def test_a_matrix_must_lie_in_one_segment() -> None:
     segments = [Segment(0, 10, 0.1), Segment(10, 20, 0.0)]
     with pytest.raises(ValueError, match=r"the matrix at 5\.\.15 is not in one segment"):
         MomentumSGD(
-            random(20, 0), random(20, 3), segments, momentum=0.9, nesterov=False, products=products
+            random(20, 0), random(20, 3), segments, momentum=0.9, nesterov=False, factored=products
         )
 
 

@@ -136,7 +136,7 @@ def test_the_last_step_of_an_epoch_is_no_measure(last_step: int, changed: bool) 
     """Epochs of two steps; each report tells the times of the step before it."""
     changes: list[Sequence[int]] = []
     loader = SimpleNamespace(set_shares=changes.append)
-    balancing = Balancing(Balancer([8, 8]), loader, speaks=False)  # type: ignore[arg-type]
+    balancing = Balancing(Balancer([8, 8]), loader, logs=False)  # type: ignore[arg-type]
     for _ in range(30):
         for images, before in ((16, (1.0, 9.0)), (last_step, (1.0, 1.0))):
             ranks = tuple(RankStep(seconds=seconds) for seconds in before)
@@ -220,7 +220,7 @@ def test_a_slow_rank_gets_less(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.INFO, "edgeddl"):
         shared = train(tmp_path / "auto", 3, batch_size=4, **AUTO)
     assert [rank["batch_share"] for rank in shared["ranks"]] == [5, 2, 5]
-    assert caplog.text.count("balance: 5 2 5 images a step") == 1
+    assert caplog.text.count("balance: 5 2 5 images per step") == 1
     alone = train(tmp_path / "one", 1, batch_size=12, lr_scaling="none", epochs=4)
     np.testing.assert_allclose(shared["step_losses"], alone["step_losses"], rtol=1e-5)
     assert shared["images"] == alone["images"] == 240

@@ -17,7 +17,7 @@ from tests.models import TinyNormalisedNet, make_sequential
 from tests.unit.training.test_equivalence import NORMALISED
 from tests.unit.training.training_runs import train
 
-DOCS = Path(__file__).parents[3] / "docs" / "training.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "own-model.md"
 
 
 class StockNormalisedNet(chainer.Chain):

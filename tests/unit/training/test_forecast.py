@@ -10,6 +10,7 @@ import pytest
 
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import ThreadCommunicator, run_ranks
+from edgeddl.comm.make_exchange import check_exchange_options
 from edgeddl.comm.model import LinkModel
 from edgeddl.comm.tuning import NEVER, RingFrom
 from edgeddl.config import TrainConfig
@@ -22,8 +23,9 @@ from edgeddl.training.forecast import (
     measure_computing,
     share_by_speed,
 )
+from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.resume import continue_run
-from edgeddl.training.startup import PreparedRun, prepare_run
+from edgeddl.training.startup import prepare_run
 from edgeddl.training.statistics import RunningStatistics
 from tests.unit.training.test_equivalence import NORMALISED
 from tests.unit.training.training_runs import OPTIONS, train
@@ -74,7 +76,7 @@ def test_the_banner_says_it(tmp_path: Path) -> None:
 
     line = next(line for line in run_ranks(2, work)[0].splitlines() if " link " in line)
     assert "ring from 4 KiB on" in line
-    assert "% of computing's" in line
+    assert "% of the compute time of" in line
 
 
 @pytest.mark.usefixtures("network")
@@ -211,7 +213,7 @@ def test_half_precision_goes_round_the_ring(
 
     assert run_ranks(2, work) == [(2, "ring", NEVER)] * 2
     with pytest.raises(ConfigError, match="needs the ring all-reduce") as caught:
-        TrainConfig(compression="fp16", allreduce="mpi")
+        check_exchange_options(TrainConfig(compression="fp16", allreduce="mpi"))
     assert "remove --allreduce" in str(caught.value)
 
 

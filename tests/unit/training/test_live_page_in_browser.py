@@ -14,7 +14,7 @@ import pytest
 from edgeddl.metrics.listening import listen
 from edgeddl.metrics.server import Answer, MetricsServer, Pages
 from edgeddl.training.extensions.live_page import LivePage
-from edgeddl.training.recent import RecentSteps
+from edgeddl.training.step_window import StepWindow
 from edgeddl.training.telemetry import RankStep
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -37,7 +37,7 @@ class TrainingPages:
     def __init__(self, *, temperatures: tuple[float, float]) -> None:
         self.asked = 0
         self._live = LivePage("resnet18-cifar10", HOSTS)
-        self._recent = RecentSteps()
+        self._window = StepWindow()
         self._temperatures = temperatures
 
     def pages(self) -> Pages:
@@ -45,8 +45,8 @@ class TrainingPages:
 
     def _answer(self) -> Answer:
         for step in range(10 * self.asked + 1, 10 * self.asked + 11):
-            self._recent.add(self._step())
-            self._live.add(position(step), 2.0 / step, self._recent)
+            self._window.add(self._step())
+            self._live.add(position(step), 2.0 / step, self._window)
         self.asked += 1
         return self._live.pages()["/live.json"]()
 

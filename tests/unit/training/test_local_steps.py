@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,25 @@ import numpy as np
 import pytest
 
 from edgeddl.chainer_compat import F, chainer
+from edgeddl.comm.arena import Arena
+from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator, optimal_bytes
-from edgeddl.comm.compression import OwnGradients
 from edgeddl.comm.local import SingleCommunicator, run_ranks
+from edgeddl.comm.local_steps import LocalSteps, OwnGradients, steps_to_round_end
+from edgeddl.comm.make_exchange import check_exchange_options, make_exchange
+from edgeddl.comm.naive import NaiveExchange
 from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError, EdgeddlError
-from edgeddl.training import runner, startup
+from edgeddl.training import startup
 from edgeddl.training.banner import render_banner
 from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
 from edgeddl.training.extensions.checkpointing import Checkpointing
-from edgeddl.training.local_steps import LocalSteps, steps_to_round_end
 from edgeddl.training.parameters import named_parameters
-from edgeddl.training.runner import make_loader, run_training
-from edgeddl.training.startup import PreparedRun, prepare_run
+from edgeddl.training.prepared_run import PreparedRun
+from edgeddl.training.runner import run_training
+from edgeddl.training.startup import prepare_run
 from edgeddl.training.stop import StopRequest
+from tests.support import FakeStep
 from tests.unit.training.test_equivalence import NORMALISED, assert_same_losses, latest_arrays
 from tests.unit.training.training_runs import OPTIONS, train
 
@@ -46,12 +52,13 @@ def test_rounds_of_one_step_are_ordinary_training(
     options = {"model": "tests.models:SmoothNet", **options}
     ordinary = train(tmp_path / "ordinary", ranks, **options)
 
-    def rounds_of_one(run: PreparedRun) -> LocalSteps:
-        arrays = (run.optimizer.parameters, run.optimizer.velocity)
-        return LocalSteps(run.communicator, arrays, steps=1)
+    def rounds_of_one(config: TrainConfig, *arguments: Any, **_: Any) -> LocalSteps:
+        local = make_exchange(replace(config, local_steps=2), *arguments)
+        assert isinstance(local, LocalSteps)
+        local.round_steps = 1
+        return local
 
-    monkeypatch.setattr(runner, "_make_local_steps", rounds_of_one)
-    monkeypatch.setattr(startup, "_make_bucket_sum", lambda *arguments: OwnGradients())
+    monkeypatch.setattr(startup, "make_exchange", rounds_of_one)
     local = train(tmp_path / "local", ranks, **options)
     assert_same_losses(local, ordinary)
     one, other = latest_arrays(tmp_path / "ordinary"), latest_arrays(tmp_path / "local")
@@ -64,7 +71,7 @@ def train_alone(run: PreparedRun, steps: int) -> tuple[dict[str, np.ndarray], in
     parameters = named_parameters(run.model)
     velocity = {name: np.zeros_like(p.array) for name, p in parameters.items()}
     images = 0
-    with make_loader(run) as loader, chainer.using_config("train", True):
+    with run.make_loader() as loader, chainer.using_config("train", True):
         for _, batch in zip(range(steps), loader.steps(0), strict=False):
             for x, t in batch.micro_batches:
                 run.model.cleargrads()
@@ -101,11 +108,12 @@ def test_a_round_is_the_mean_of_ranks_that_train_alone(tmp_path: Path, limit: in
 def test_ranks_part_within_a_round_and_meet_at_its_end() -> None:
     def work(communicator: Communicator) -> list[float]:
         array = np.zeros(1, np.float32)
-        rounds = LocalSteps(communicator, [array], steps=2)
+        rounds = LocalSteps(silent_exchange(communicator), steps=2)
         seen = []
         for images in (4, 2, 6):
             array += communicator.rank
-            rounds.add(FakeBatch(images, ends_epoch=images == 6))  # type: ignore[arg-type]
+            rounds.begin_step(FakeStep((), images, images // 2, ends_epoch=images == 6))
+            rounds.end_step([array])
             seen.append(float(array[0]))
         return seen
 
@@ -113,9 +121,10 @@ def test_ranks_part_within_a_round_and_meet_at_its_end() -> None:
     assert run_ranks(2, work) == [[0.0, 1.0, 1.5], [1.0, 1.0, 1.5]]
 
 
-class FakeBatch:
-    def __init__(self, images: int, ends_epoch: bool) -> None:
-        self.images, self.own_images, self.ends_epoch = images, images // 2, ends_epoch
+def silent_exchange(communicator: Communicator) -> NaiveExchange:
+    """Of one parameter, without gradients."""
+    arena = Arena(plan_buckets([ParameterSpec("p", (1,), (0,))], 64))
+    return NaiveExchange(communicator, arena, {}, OwnGradients(arena.plan, 1))
 
 
 def test_means_do_not_drift() -> None:
@@ -123,11 +132,10 @@ def test_means_do_not_drift() -> None:
 
     def work(communicator: Communicator) -> float:
         array = np.float32([1.1])
-        rounds = LocalSteps(communicator, [array], steps=1)
-        batch = FakeBatch(21, ends_epoch=False)
-        batch.own_images = 7
+        rounds = LocalSteps(silent_exchange(communicator), steps=1)
         for _ in range(3000):
-            rounds.add(batch)  # type: ignore[arg-type]
+            rounds.begin_step(FakeStep((), images=21, own_images=7))
+            assert rounds.end_step([array])
         return float(array[0])
 
     assert run_ranks(3, work) == pytest.approx([1.1] * 3, rel=1e-6)
@@ -193,7 +201,7 @@ def test_steps_to_the_end_of_a_round(this_epoch: int, local_steps: int) -> None:
         left = left or 7
     for steps in range(30):
         found = steps_to_round_end(
-            steps, this_epoch=this_epoch, steps_per_epoch=7, local_steps=local_steps
+            steps, this_epoch=this_epoch, steps_per_epoch=7, round_steps=local_steps
         )
         assert found == next(end for end in ends if end >= steps)
 
@@ -235,7 +243,7 @@ def test_checkpoints_hold_what_all_ranks_have(
             seen.append((state.step, *values))
             super().on_pause(state, final=final)
 
-    monkeypatch.setattr("edgeddl.training.runner.Checkpointing", Looking)
+    monkeypatch.setattr("edgeddl.training.extensions.checkpointing.Checkpointing", Looking)
     train(tmp_path, 3, local_steps=2, checkpoint_every=1, epochs=2)
     assert [step for step, _, _ in sorted(seen)] == [2] * 3 + [3] * 3 + [5] * 3 + [6] * 3
     assert len(set(seen)) == 4
@@ -250,5 +258,5 @@ def test_divergence_within_a_round_ends_all_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["fp16", "powersgd"])
 def test_compression_is_refused(compression: str) -> None:
     with pytest.raises(ConfigError, match=f"--compression {compression}") as caught:
-        TrainConfig(local_steps=2, compression=compression)
+        check_exchange_options(TrainConfig(local_steps=2, compression=compression))
     assert "use only one of the two options" in str(caught.value)

@@ -24,8 +24,8 @@ from edgeddl.metrics import names
 from edgeddl.run_format import PHASES
 from edgeddl.training.extensions import live_page
 from edgeddl.training.extensions.live_page import LivePage, read_page
-from edgeddl.training.recent import WINDOW_STEPS, RecentSteps
 from edgeddl.training.runner import run_training
+from edgeddl.training.step_window import WINDOW_STEPS, StepWindow
 from edgeddl.training.stop import StopRequest
 from edgeddl.training.telemetry import RankStep
 from tests.support import check_with_promtool, free_ports
@@ -235,49 +235,49 @@ def steps_of(*busy: float, wait: float = 0.0, images: int = 8) -> tuple[RankStep
     )
 
 
-def test_figures_of_recent_steps() -> None:
-    recent = RecentSteps()
-    recent.add((RankStep(), RankStep()))  # before the first step
-    assert len(recent) == 0
+def test_figures_of_window_steps() -> None:
+    window = StepWindow()
+    window.add((RankStep(), RankStep()))  # before the first step
+    assert len(window) == 0
     for _ in range(3):
-        recent.add(steps_of(1.0, 2.0, wait=2.0))
-    assert recent.images_per_second == 4
-    assert recent.images_per_second_by_rank == [2, 2]
-    assert recent.images_per_second_alone == [8, 4]
-    assert recent.efficiency == pytest.approx(4 / 12)
-    assert recent.busy_seconds == [1, 2]
-    assert recent.slowest_rank == 1
-    assert recent.phase_shares[0] == {
+        window.add(steps_of(1.0, 2.0, wait=2.0))
+    assert window.images_per_second == 4
+    assert window.images_per_second_by_rank == [2, 2]
+    assert window.images_per_second_alone == [8, 4]
+    assert window.efficiency == pytest.approx(4 / 12)
+    assert window.busy_seconds == [1, 2]
+    assert window.slowest_rank == 1
+    assert window.phase_shares[0] == {
         "data": 0, "forward": 0.25, "backward": 0, "allreduce_wait": 0.75, "update": 0,
     }  # fmt: skip
 
 
 def test_the_slowest_rank_is_the_one_that_waits_least() -> None:
     """Rank 0 writes files between steps: in no step's time, but the others wait for it."""
-    recent = RecentSteps()
-    recent.add(
+    window = StepWindow()
+    window.add(
         (
             RankStep(seconds=1.0, forward=0.9, allreduce_wait=0.1, images=8),
             RankStep(seconds=1.5, forward=1.0, allreduce_wait=0.5, images=8),
         )
     )
-    assert recent.slowest_rank == 0
+    assert window.slowest_rank == 0
 
 
 def test_old_steps_are_forgotten() -> None:
-    recent = RecentSteps()
-    recent.add(steps_of(100.0))
+    window = StepWindow()
+    window.add(steps_of(100.0))
     for _ in range(WINDOW_STEPS):
-        recent.add(steps_of(1.0))
-    assert recent.images_per_second == 8
+        window.add(steps_of(1.0))
+    assert window.images_per_second == 8
 
 
 def test_the_history_stays_short_and_covers_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_page, "HISTORY_POINTS", 10)
-    page, recent = LivePage("run", ["host"]), RecentSteps()
-    recent.add(steps_of(1.0))
+    page, window = LivePage("run", ["host"]), StepWindow()
+    window.add(steps_of(1.0))
     for step in range(1, 1001):
-        page.add({"step": step, "accuracy": step / 1000}, float(step), recent)
+        page.add({"step": step, "accuracy": step / 1000}, float(step), window)
     history = json.loads(page.pages()["/live.json"]().body)["history"]
     assert 5 <= len(history["step"]) <= 10
     gaps = np.diff(history["step"])

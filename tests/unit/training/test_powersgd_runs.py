@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import ParameterSpec, plan_buckets
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import run_ranks
-from edgeddl.comm.powersgd import PowerSGD
+from edgeddl.comm.naive import NaiveExchange
+from edgeddl.comm.policies.powersgd import PowerSGD
 from edgeddl.errors import EdgeddlError
 from edgeddl.training.checkpoint import CheckpointStore, read_checkpoint
-from edgeddl.training.compression_state import CompressionState
 from tests.unit.training.test_equivalence import NORMALISED, assert_same_losses, latest_arrays
 from tests.unit.training.training_runs import train
 
@@ -54,11 +55,11 @@ def test_shares_of_a_batch_do_not_matter(tmp_path: Path, speeds: tuple[float, ..
     assert_same_losses(uneven, even)
 
 
-def test_products_are_left_to_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_left_factored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise AssertionError("a product was written to memory")
 
-    monkeypatch.setattr("edgeddl.comm.powersgd.low_rank_product", refuse)
+    monkeypatch.setattr("edgeddl.comm.policies.powersgd.low_rank_product", refuse)
     train(tmp_path, 2, **POWERSGD)
 
 
@@ -98,19 +99,19 @@ def test_with_other_ranks_nothing_is_lost(ranks: int) -> None:
         powersgd = PowerSGD(plan, 2)
         powersgd.errors[...] = np.random.default_rng(communicator.rank).normal(size=600)
         powersgd.factors[...] = 5
-        return CompressionState(communicator, powersgd).capture()
+        return NaiveExchange(communicator, Arena(plan), {}, powersgd).state()
 
     def restore(communicator: Communicator) -> PowerSGD:
         powersgd = PowerSGD(plan, 2)
         arrays = written if communicator.rank == 0 else None
-        CompressionState(communicator, powersgd).restore(arrays, 3)
+        NaiveExchange(communicator, Arena(plan), {}, powersgd).load_state(arrays, 3)
         return powersgd
 
     written, *nothing = run_ranks(3, fill)
     assert nothing == [{}, {}]
     restored = run_ranks(ranks, restore)
     total = sum(one.errors.astype(float) for one in restored)
-    kept = written["powersgd/rank_error/W"].reshape(3, -1).sum(axis=0, dtype=float)
+    kept = written["rank_error/W"].reshape(3, -1).sum(axis=0, dtype=float)
     np.testing.assert_allclose(total, kept, atol=1e-6)
     assert all((one.factors == 5).all() for one in restored)
 
@@ -126,7 +127,7 @@ def test_going_on_with_other_ranks(tmp_path: Path) -> None:
     ("before", "after"),
     [({}, POWERSGD), (POWERSGD, {}), (POWERSGD, POWERSGD | {"compression_rank": 3})],
 )
-def test_another_compression_begins_anew(
+def test_another_compression_starts_from_its_initial_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     train(tmp_path, 2, max_steps=2, **before)

@@ -130,7 +130,7 @@ def test_a_run_stopped_at_the_end_of_an_epoch_still_gets_its_best(tmp_path: Path
             stop.received = report.state.step == 7
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgeddl.training.runner.Checkpointing", StopAfterEpoch)
+        patch.setattr("edgeddl.training.extensions.checkpointing.Checkpointing", StopAfterEpoch)
         run_training(config(tmp_path), SingleCommunicator(), stop=stop)
     assert not (tmp_path / "checkpoints" / "best.npz").exists()
     train(tmp_path, resume="auto", max_steps=9)

@@ -291,7 +291,7 @@ def test_a_run_in_progress_is_left_alone(caplog: pytest.LogCaptureFixture) -> No
     let_be_older("runs/idle", 100)
     with using(Path("runs/busy")):
         assert adopted(resume="auto").resume == "runs/idle"
-        assert "leaving out runs/busy, which another job is training" in caplog.text
+        assert "ignoring runs/busy, which another job is training" in caplog.text
         with pytest.raises(ConfigError, match="another job is training in"):
             start(resume="runs/busy")
     assert adopted(resume="auto").resume == "runs/busy"
@@ -355,7 +355,7 @@ def test_statistics_come_along() -> None:
 def test_init_from_what_does_not_fit_is_one_error() -> None:
     train(Path("runs/mine"))
     for source in ("runs/mine", "runs/mine/checkpoints/best.npz"):
-        with pytest.raises(CheckpointError, match=r"--init-from .*best\.npz is not of this model"):
+        with pytest.raises(CheckpointError, match=r"--init-from .*best\.npz does not fit"):
             initialised(1, init_from=Path(source), run_dir=Path("new"))
     with pytest.raises(CheckpointError, match="--init-from nowhere: there is no such"):
         initialised(1, init_from=Path("nowhere"), run_dir=Path("new"))

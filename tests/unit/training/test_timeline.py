@@ -101,9 +101,9 @@ def test_what_is_on_the_timeline(tmp_path: Path) -> None:
                 assert {"first", "second", "head"} <= {layer["name"] for layer in layers}
                 (phase,) = (span for span in inner if span["name"] == direction)
                 assert all(within(layer, phase) for layer in layers)
-        lanes = spans(trace, rank, "lane 0") + spans(trace, rank, "lane 1")
-        assert spans(trace, rank, "lane 0") and spans(trace, rank, "lane 1")
-        for bucket in lanes:
+        channels = spans(trace, rank, "channel 0") + spans(trace, rank, "channel 1")
+        assert spans(trace, rank, "channel 0") and spans(trace, rank, "channel 1")
+        for bucket in channels:
             assert bucket["name"].startswith("all-reduce ") and bucket["args"]["bytes_sent"] > 0
             assert any(within(bucket, step) for step in steps)
     processes = [

@@ -1,4 +1,4 @@
-"""Means over the ranks' last steps: what dashboards and the live page show of the cluster."""
+"""The step window: means over the last steps of all ranks, for dashboards and the live page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from edgeddl.run_format import PHASES
 from edgeddl.training.telemetry import RankStep
 
-# Steady enough to read, quick enough to show a change.
+# Large enough to be readable, small enough to show a change.
 WINDOW_STEPS = 20
 _SUMMED = ("seconds", *PHASES, "images")
 
 
-class RecentSteps:
-    """The last steps of all ranks, from what each tells the others with the loss."""
+class StepWindow:
+    """The last steps of all ranks, from the reports that travel with the loss."""
 
     def __init__(self) -> None:
         self.latest: tuple[RankStep, ...] = ()
@@ -23,7 +23,7 @@ class RecentSteps:
         self._sums = np.zeros((0, len(_SUMMED)))  # by rank
 
     def add(self, ranks: tuple[RankStep, ...]) -> None:
-        """What all ranks tell of one step; there is nothing to tell before the first."""
+        """Add the reports of one step; those before the first step are empty and ignored."""
         if not all(rank.seconds for rank in ranks):
             return
         self.latest = ranks
@@ -35,18 +35,18 @@ class RecentSteps:
 
     @property
     def images_per_second(self) -> float:
-        """All ranks' images over the time of the steps."""
+        """The images of all ranks over the time of the steps."""
         return float(self._of("images").sum() / self._of("seconds").max())
 
     @property
     def efficiency(self) -> float | None:
-        """Throughput over what the ranks would do together if none ever waited."""
+        """Throughput over the sum of the ranks' throughputs without waiting."""
         alone = sum(self.images_per_second_alone)
         return self.images_per_second / alone if alone else None
 
     @property
     def images_per_second_alone(self) -> list[float]:
-        """By rank, what it would do if it never waited for others."""
+        """By rank, the throughput without waiting for others."""
         busy = np.maximum(self._busy, 1e-9)
         return (self._of("images") / busy).tolist()
 
@@ -61,16 +61,16 @@ class RecentSteps:
 
     @property
     def phase_shares(self) -> list[dict[str, float]]:
-        """By rank, the parts of a step's time; what is missing to one is Python between them."""
+        """By rank, each phase's part of the step time; the rest is Python between the phases."""
         shares = self._sums[:, 1:-1] / self._of("seconds")[:, None]
         return [dict(zip(PHASES, rank, strict=True)) for rank in shares.tolist()]
 
     @property
     def slowest_rank(self) -> int:
-        """The rank the others wait for: the one that waits least.
+        """The straggler: the rank that waits least.
 
-        Not the one with the longest busy time: what a rank does between two steps, such as rank 0
-        writing files, is in no step's time, but the others wait for it.
+        Not the rank with the longest busy time: work between two steps, such as rank 0 writing
+        files, is not part of a step, but the other ranks wait for it.
         """
         return int((self._of("allreduce_wait") / self._of("seconds")).argmin())
 

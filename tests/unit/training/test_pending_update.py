@@ -7,21 +7,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from edgeddl.chainer_compat import chainer
 from edgeddl.comm.bucket import Bucket
+from edgeddl.comm.bucketed import CHANNELS, BucketedExchange
 from edgeddl.comm.communicator import Communicator
-from edgeddl.comm.compression import BucketSum, FullPrecisionSum, HalfPrecisionSum
-from edgeddl.comm.powersgd import PowerSGD
-from edgeddl.comm.reducer import LANES
+from edgeddl.comm.policies import Policy, find_policy
+from edgeddl.comm.policies.full import FullPrecision
 from edgeddl.errors import DivergenceError
-from edgeddl.training import runner
+from edgeddl.registry import POLICIES
 from edgeddl.training.checkpoint import CheckpointStore
 from edgeddl.training.clock import StepClock
-from edgeddl.training.late_update import LateUpdate
-from edgeddl.training.startup import PreparedRun
+from edgeddl.training.updater import Updater
 from tests.unit.training.training_runs import train
 
 OPTIONS: dict[str, Any] = {"model": "resnet9", "limit_train": 20, "limit_test": 10, "batch_size": 4}
@@ -34,7 +35,7 @@ def slow_first_bucket(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def slowed(sum_bucket: Callable[..., int]) -> Callable[..., int]:
         def slowly(
-            self: BucketSum, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
+            self: Policy, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
         ) -> int:
             if bucket.start == 0:
                 time.sleep(0.1)
@@ -45,9 +46,23 @@ def slow_first_bucket(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
         return slowly
 
-    for kind in (FullPrecisionSum, HalfPrecisionSum, PowerSGD):
-        monkeypatch.setattr(kind, "__call__", slowed(kind.__call__))
+    for kind in map(find_policy, POLICIES):
+        monkeypatch.setattr(kind, "sum", slowed(kind.sum))
     return ended
+
+
+@pytest.fixture
+def late_buckets(monkeypatch: pytest.MonkeyPatch) -> list[Bucket | None]:
+    """The late bucket of each rank's exchange."""
+    chosen: list[Bucket | None] = []
+    open_exchange = BucketedExchange.open
+
+    def noting(self: BucketedExchange) -> None:
+        chosen.append(self._late)
+        open_exchange(self)
+
+    monkeypatch.setattr(BucketedExchange, "open", noting)
+    return chosen
 
 
 def last_parameters(run_dir: Path) -> np.ndarray:
@@ -72,18 +87,12 @@ def test_late_gradients_make_the_same_run_bit_for_bit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     slow_first_bucket: list[float],
+    late_buckets: list[Bucket | None],
     options: dict[str, Any],
 ) -> None:
-    chosen: list[Bucket | None] = []
-
-    def noting(run: PreparedRun, choose: Callable[..., Bucket | None] = runner._late_bucket) -> Any:
-        chosen.append(choose(run))
-        return chosen[-1]
-
-    monkeypatch.setattr(runner, "_late_bucket", noting)
     late = train(tmp_path / "late", 2, **OPTIONS | options)
-    assert [bucket and bucket.start for bucket in chosen] == [0, 0]  # which is slow
-    monkeypatch.setattr(runner, "_late_bucket", lambda run: None)
+    assert [bucket and bucket.start for bucket in late_buckets] == [0, 0]  # which is slow
+    monkeypatch.setattr(BucketedExchange, "_choose_late", lambda self: None)
     prompt = train(tmp_path / "prompt", 2, **OPTIONS | options)
     assert slow_first_bucket
     assert late["step_losses"] == prompt["step_losses"]
@@ -96,16 +105,18 @@ def test_late_gradients_make_the_same_run_bit_for_bit(
 def test_a_step_ends_before_its_late_gradients_have_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_first_bucket: list[float]
 ) -> None:
-    put_off: list[float] = []
+    ends: list[float] = []
+    step = Updater.step
 
-    def noting(self: LateUpdate, rest: Any) -> None:
-        put_off.append(time.perf_counter())
-        self._rest = rest
+    def noting(self: Updater, *arguments: Any) -> Any:
+        result = step(self, *arguments)
+        ends.append(time.perf_counter())
+        return result
 
-    monkeypatch.setattr(LateUpdate, "put_off", noting)
+    monkeypatch.setattr(Updater, "step", noting)
     train(tmp_path, 2, **OPTIONS | {"epochs": 1})
-    assert LANES * len(put_off) == len(slow_first_bucket)  # in two halves
-    assert put_off[0] < slow_first_bucket[0]
+    assert CHANNELS * len(ends) == len(slow_first_bucket)  # in two halves
+    assert ends[0] < slow_first_bucket[0]
 
 
 @pytest.mark.parametrize(
@@ -113,14 +124,11 @@ def test_a_step_ends_before_its_late_gradients_have_come(
     [{"model": "tests.models:TinyNet"}, {"communicator": "naive"}, {"local_steps": 2}],
     ids=lambda options: next(iter(options)),
 )
-def test_no_bucket_is_late_where_nobody_would_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+def test_no_bucket_is_late_if_no_barrier_would_wait_for_it(
+    tmp_path: Path, late_buckets: list[Bucket | None], options: dict[str, Any]
 ) -> None:
-    found = []
-    choose = runner._late_bucket
-    monkeypatch.setattr(runner, "_late_bucket", lambda run: found.append(choose(run)))
     train(tmp_path, 2, **OPTIONS | {"epochs": 1} | options)
-    assert found == [None, None]
+    assert late_buckets == ([] if options.get("communicator") == "naive" else [None, None])
 
 
 def test_a_timeline_has_the_late_gradients_of_all_its_steps(
@@ -132,7 +140,7 @@ def test_a_timeline_has_the_late_gradients_of_all_its_steps(
     spans = json.loads(path.read_text())["traceEvents"]
     late = [span for span in spans if span["name"].startswith("all-reduce head")]
     steps = [span for span in spans if span["name"].startswith("step ")]
-    assert len(steps) == 2 * 2 and len(late) == LANES * len(steps)
+    assert len(steps) == 2 * 2 and len(late) == CHANNELS * len(steps)
 
 
 def test_a_run_that_diverges_waits_for_what_is_on_its_way(
@@ -142,7 +150,7 @@ def test_a_run_that_diverges_waits_for_what_is_on_its_way(
     under_way: list[bool] = []
 
     def very_slowly(
-        self: FullPrecisionSum, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
+        self: FullPrecision, communicator: Communicator, bucket: Bucket, gradients: np.ndarray
     ) -> int:
         if bucket.start == 0:
             under_way.append(True)
@@ -150,20 +158,27 @@ def test_a_run_that_diverges_waits_for_what_is_on_its_way(
             under_way.pop()
         return 0
 
-    monkeypatch.setattr(FullPrecisionSum, "__call__", very_slowly)
+    monkeypatch.setattr(FullPrecision, "sum", very_slowly)
     with pytest.raises(DivergenceError):
         train(tmp_path, 2, **OPTIONS | {"lr": 1e30})
     assert not under_way
 
 
-def test_what_is_put_off_is_done_once() -> None:
-    late_update, done = LateUpdate(), []
-    late_update.settle()
-    late_update.put_off(done.append)
-    clock = StepClock()
-    late_update.settle(clock)
-    late_update.settle(clock)
-    assert done == [clock]
+def test_a_pending_update_is_finished_once() -> None:
+    class LateExchange(Mock):
+        late_parameters = ("W",)
+        late_ranges = Mock(return_value=[(2, 5)])
+
+    model, exchange, optimizer = chainer.Link(), LateExchange(), Mock()
+    with model.init_scope():
+        model.W = chainer.Parameter(np.zeros(1, np.float32))
+    updater, clock = Updater(model, exchange, optimizer), StepClock()
+    updater.finish_pending_update(clock)
+    optimizer.update.assert_not_called()
+    updater._pending_rate = 0.1
+    updater.finish_pending_update(clock)
+    updater.finish_pending_update()
+    optimizer.update.assert_called_once_with(0.1, 2, 5)
 
 
 def test_a_phase_within_another_counts_for_itself() -> None:
