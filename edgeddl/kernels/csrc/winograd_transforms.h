@@ -1,4 +1,4 @@
-/* The algebra of Winograd's convolution; docs/kernels.md derives it.
+/* The algebra of Winograd's convolution; docs/explanation/kernels.md derives it.
  *
  *   y  = A' [ (G g G') * (B' d B) ] A      4 x 4 outputs from 6 x 6 inputs d and 3 x 3 weights g
  *   gW = G' [ (B' d B) * (A gy A') ] G     3 x 3 gradients, summed over all tiles
