@@ -220,7 +220,7 @@ def memory_of(variable: Any) -> np.ndarray:
 def test_activations_are_freed_during_backward(
     activation: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each convolution keeps the one before it: one less with every gradient."""
+    """Each convolution keeps its input: every gradient frees one activation."""
     monkeypatch.setattr(call_queue, "MAX_BYTES_OF_BACKWARD", -1)  # no call is queued for long
     count = 5
     weights = [chainer.Parameter(random(4, 4, 3, 3, seed=seed)) for seed in range(count)]

@@ -312,7 +312,7 @@ def test_unsupported_calls_fall_back_to_chainer_with_one_warning(reason: str, mo
         assert result.dtype == chainers().dtype
 
 
-def test_nothing_is_said_where_chainers_functions_are_asked_for(monkeypatch) -> None:
+def test_selecting_chainers_functions_gives_no_warning(monkeypatch) -> None:
     monkeypatch.setattr(node, "CHAINER_REQUESTED", True)
     monkeypatch.setattr(node, "_warned", set())
 

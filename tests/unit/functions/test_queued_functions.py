@@ -40,7 +40,7 @@ def test_reading_a_variable_runs_queued_kernels(reader: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_asking_for_a_shape_runs_nothing() -> None:
+def test_reading_a_shape_runs_no_kernel() -> None:
     with queued_calls():
         h = functions.add(X, X)
         assert (h.shape, h.ndim, h.size, h.dtype) == (X.shape, 4, X.size, X.dtype)
@@ -66,7 +66,7 @@ class Snapshots(chainer.FunctionHook):
         self.seen.append(len(queue.calls))
 
 
-def test_hooks_see_arrays_that_are_there() -> None:
+def test_hooks_see_computed_arrays() -> None:
     with queued_calls():
         h = functions.add(X, X)
         with Snapshots() as hook:
