@@ -1,16 +1,16 @@
 """Sums gradients over all ranks while backward is still producing them.
 
-    main thread    backward ──gW──gW──gW──gW──gW──gW── wait ── update
-                               │       │          │     ▲
-    channel 0                  └─bucket 0 ────────┴─bucket 2
-    channel 1                          └─bucket 1 ──────┘
+    main thread    loss ── backward ──gW──gW──gW──gW──gW──gW── wait ── update
+                    │                      │       │       │    ▲
+    channel 0       └─scalars              │       └─bucket 1 ──┤
+    channel 1                              └─bucket 0 ─────┴─bucket 2
 
 A function writes a gradient directly into its view of a flat bucket and calls `ready`. As soon as
 the last gradient of a bucket is ready, the bucket goes to a channel: a thread with its own
-communicator. During a step only channels make collective calls. Buckets leave in the order of the
-plan and alternate between channels, so every rank sends the same buckets in the same order on each
-channel, whatever its timing. While one channel waits for the first or last messages of its bucket,
-the other one keeps the link busy.
+communicator. During a step only channels make collective calls. Scalars and buckets alternate
+between channels in a fixed order, that of the plan, so every rank sends the same buckets in the
+same order on each channel, whatever its timing. While one channel waits for the first or last
+messages of its bucket, the other one keeps the link busy.
 
 One bucket may be late: it leaves after all others, even if its gradients were ready first, and the
 step ends without it. The gradients of the last layers are ready first, and their parameters are
@@ -55,9 +55,12 @@ class BucketedExchange(GradientExchange):
         *,
         overlap_forward: bool = False,
     ) -> None:
-        """`overlap_forward`: a bucket may be late, because the model calls the read barrier."""
+        """`overlap_forward`: allow a late bucket.
+
+        Requires that every function of the model calls the read barrier.
+        """
         super().__init__(communicator, arena, policy)
-        self._parameters = dict(parameters)  # kept alive, so that no id is used again
+        self._parameters = dict(parameters)  # keeps parameters alive, so that their ids stay unique
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         specs = [slot.spec for slot in arena.plan.slots]
         self._views = {spec.name: arena.gradient(spec.name) for spec in specs}
@@ -73,10 +76,10 @@ class BucketedExchange(GradientExchange):
         self._passes_left = 0
         self._first_pass = True
         self._written: dict[str, np.ndarray] = {}
-        self._missing: list[int] = []  # by bucket: gradients that are not ready yet
+        self._missing: list[int] = []  # per bucket, the number of gradients not ready
         self._launched = 0  # buckets handed to channels
         self._channels: list[_Channel] = []
-        self._jobs = 0  # of this step
+        self._jobs = 0  # submitted in this step
         self._results, self._late_results = _Results(), _Results()
 
     def open(self) -> None:
@@ -108,7 +111,7 @@ class BucketedExchange(GradientExchange):
             self._missing = [0] * len(self._missing)
         return step.images
 
-    def share(self, scalars: np.ndarray) -> None:
+    def sum_scalars(self, scalars: np.ndarray) -> None:
         self._submit(partial(_sum_scalars, scalars), self._results)
 
     def begin_backward(self) -> None:
@@ -152,7 +155,8 @@ class BucketedExchange(GradientExchange):
         length, late = self.arena.plan.length, self._late
         if late is None:
             return [(0, length)]
-        # Only now: the buckets that the step waits for would have to share the link with it.
+        # Submitted last, so that it does not compete for the link with buckets that this step waits
+        # for.
         parts = CHANNELS if self.policy.splittable else 1
         for part in np.array_split(self.arena.flat_gradient(late), parts):
             self._submit_bucket(late, part, self._late_results)
@@ -170,8 +174,8 @@ class BucketedExchange(GradientExchange):
     def _choose_late(self) -> Bucket | None:
         if self.communicator.size == 1 or len(self.buckets) < 2:
             return None
-        # Of many buckets, the second: the first one can leave a layer earlier, while the link is
-        # still idle.
+        # With more than three buckets, delay the second: the first one is complete while the link
+        # is still idle, so delaying it would waste bandwidth.
         return self.buckets[1 if len(self.buckets) > 3 else 0]
 
     def _count_ready(self, name: str) -> None:

@@ -1,13 +1,14 @@
-"""The gradient exchange: everything a training step needs to know about other ranks.
+"""Sums gradients and a few scalars over all ranks.
 
 A training step calls, in this order:
 
     begin_step(step)
-    sink.begin_backward() ... sink.end_backward()    for each micro-batch
-    share(scalars)                                   before the last backward pass
-    ready_ranges()                                   parameters that can be updated now
+    for each micro-batch:
+        sum_scalars(scalars)       before the last one, or once if there are none
+        sink.begin_backward() ... sink.end_backward()
+    ready_ranges()                 parameters that can be updated now
     end_step(arrays)
-    late_ranges()                                    the rest, before the next backward pass
+    late_ranges()                  the rest, before the next backward pass
 
 Gradients are summed, not averaged: each rank weights its loss by its share of the step's images. So
 the sum is the exact mean over all images, even if ranks have different numbers of images.
@@ -67,7 +68,10 @@ Observer = Callable[[SummedBucket], None]
 
 
 class BackwardSink(Protocol):
-    """Receives the gradients of backward passes; functions call only `view_for` and `ready`."""
+    """Receives the gradients of backward passes.
+
+    Extends functions.GradientSink structurally; comm may not import functions.
+    """
 
     def begin_backward(self) -> None: ...
 
@@ -103,7 +107,10 @@ class GradientExchange(ABC):
         self.late_parameters: Sequence[str] = ()
 
     def open(self) -> None:  # noqa: B027 - optional
-        """Prepare for the first step, after an algorithm has been chosen: collective."""
+        """Collective: prepare for the first step.
+
+        Call it after the all-reduce algorithm has been chosen.
+        """
 
     @property
     @abstractmethod
@@ -115,7 +122,7 @@ class GradientExchange(ABC):
         """Begin a step; returns the number of images that its gradient is the mean of."""
 
     @abstractmethod
-    def share(self, scalars: np.ndarray) -> None:
+    def sum_scalars(self, scalars: np.ndarray) -> None:
         """Sum a few numbers over all ranks, in place; complete after `ready_ranges`."""
 
     @abstractmethod
@@ -134,10 +141,13 @@ class GradientExchange(ABC):
         return True
 
     def close(self) -> None:  # noqa: B027 - optional
-        """No step follows."""
+        """Release resources; no further step is allowed."""
 
     def factored_gradients(self) -> Sequence[FactoredGradients]:
-        """Sums that the optimizer has to multiply itself, the same objects in every step."""
+        """Sums that stay factored: the optimizer multiplies the factors.
+
+        The same objects in every step.
+        """
         return ()
 
     @property
@@ -155,7 +165,7 @@ class GradientExchange(ABC):
 
     @property
     def compression_ratio(self) -> float | None:
-        """The bytes of all gradients over those that travel for them; None if none travel."""
+        """Uncompressed bytes divided by bytes sent; None if gradients are not sent."""
         sent = sum(self.payloads())
         whole = sum(bucket.stop - bucket.start for bucket in self.buckets) * ITEM_BYTES
         return whole / sent if whole and sent and self.communicator.size > 1 else None

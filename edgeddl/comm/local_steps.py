@@ -28,7 +28,7 @@ class OwnGradients(Policy):
 
 
 class LocalSteps(GradientExchange):
-    """Wraps an exchange with the policy OwnGradients, which shares the scalars of each step.
+    """Wraps an exchange with the policy OwnGradients, which sums the scalars of each step.
 
     A round has `steps` steps; the last round of an epoch may have fewer.
     """
@@ -68,8 +68,8 @@ class LocalSteps(GradientExchange):
         self._ends_round = self._taken == self.round_steps or step.ends_epoch
         return step.own_images
 
-    def share(self, scalars: np.ndarray) -> None:
-        self._inner.share(scalars)
+    def sum_scalars(self, scalars: np.ndarray) -> None:
+        self._inner.sum_scalars(scalars)
 
     def ready_ranges(self) -> Sequence[Range]:
         ranges = list(self._inner.ready_ranges())

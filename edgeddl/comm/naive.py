@@ -48,7 +48,7 @@ class NaiveExchange(GradientExchange):
         self.arena.gradients.fill(0)
         return step.images
 
-    def share(self, scalars: np.ndarray) -> None:
+    def sum_scalars(self, scalars: np.ndarray) -> None:
         self._scalars = scalars
 
     def begin_backward(self) -> None:

@@ -24,11 +24,12 @@ from edgeddl.kernels.reference import convolution as reference
 from edgeddl.kernels.selection import selected
 from edgeddl.kernels.window import Window
 
-conv_forward = QueuedFunction("convolution_forward", "spvvpvw")
-conv_weight_gradient = QueuedFunction("convolution_weight_gradient", "spvvpw")
-conv_input_gradient = QueuedFunction("convolution_input_gradient", "spppw")
+# binding.py explains the letters.
+native_forward = QueuedFunction("convolution_forward", "spvvpvw")
+native_weight_gradient = QueuedFunction("convolution_weight_gradient", "spvvpw")
+native_input_gradient = QueuedFunction("convolution_input_gradient", "spppw")
 
-# struct conv of csrc/edgeddl.h
+# `conv` in csrc/edgeddl.h (its longs are 64-bit on supported platforms)
 CONV = np.dtype(
     [
         (name, np.int64)
@@ -49,7 +50,7 @@ def convolution_forward(
     groups: int = 1,
     normalization: FoldedNormalization | None = None,
 ) -> Array:
-    """y (N, K, H', W'): W, and b if given, applied to each window of x.
+    """Convolve x with W and add b if given; returns y (N, K, H', W').
 
     With `normalization`, x is normalised and rectified as it is read.
 
@@ -66,7 +67,7 @@ def convolution_forward(
     if selected.library is None:
         return reference.convolution_forward(x, W, b, window, groups, normalization)
     y = np.empty((n, out_h, out_w, k), np.float32)
-    conv_forward(conv, as_nhwc(x), *(normalization or _NOT_NORMALIZED), as_hwck(W), b, y)
+    native_forward(conv, as_nhwc(x), *(normalization or _NOT_NORMALIZED), as_hwck(W), b, y)
     return y.transpose(0, 3, 1, 2)
 
 
@@ -78,7 +79,10 @@ def convolution_weight_gradient(
     out: Array | None = None,
     normalization: FoldedNormalization | None = None,
 ) -> Array:
-    """gW (K, C/groups, kh, kw), written to `out` if given: fastest if that is in kernel order."""
+    """Gradient of W, (K, C/groups, kh, kw), written to `out` if given.
+
+    Avoids a copy if `out` is in kernel order (layout.py).
+    """
     check_images("x", x)
     if not is_plain(gy):
         check_array("gy", gy, (len(x), None, *window.output_size(*x.shape[2:])))
@@ -94,7 +98,7 @@ def convolution_weight_gradient(
         out = np.empty((kh, kw, c_each, k), np.float32).transpose(3, 2, 0, 1)
     target = out.transpose(2, 3, 1, 0)
     gW = target if target.flags.c_contiguous else np.empty(target.shape, np.float32)
-    conv_weight_gradient(conv, as_nhwc(x), *(normalization or _NOT_NORMALIZED), as_nhwc(gy), gW)
+    native_weight_gradient(conv, as_nhwc(x), *(normalization or _NOT_NORMALIZED), as_nhwc(gy), gW)
     if gW is not target:
         call_in_order(np.copyto, target, gW)
     return out
@@ -108,7 +112,7 @@ def convolution_input_gradient(
     groups: int = 1,
     plus: Array | None = None,
 ) -> Array:
-    """gx, of shape x_shape (N, C, H, W); plus another gradient of x, if given."""
+    """Gradient of x, plus `plus` if given (another gradient of x to accumulate)."""
     check_image_shape("x_shape", x_shape)
     if not (is_plain(W) and W.ndim == 4):
         check_array("W", W, (None, None, window.kh, window.kw))
@@ -120,15 +124,18 @@ def convolution_input_gradient(
         return reference.convolution_input_gradient(gy, W, x_shape, window, groups, plus)
     n, c, h, w = x_shape
     gx = np.empty((n, h, w, c), np.float32)
-    conv_input_gradient(conv, as_nhwc(gy), as_hwck(W), None if plus is None else as_nhwc(plus), gx)
+    added = None if plus is None else as_nhwc(plus)
+    native_input_gradient(conv, as_nhwc(gy), as_hwck(W), added, gx)
     return gx.transpose(0, 3, 1, 2)
 
 
-@lru_cache(maxsize=1024, typed=True)  # a network has few layers
+# A network has few layers. Typed, so that groups=1.0 does not find the entry of groups=1: it would
+# skip check_groups.
+@lru_cache(maxsize=1024, typed=True)
 def _geometry(
     x_shape: Shape4, W_shape: tuple[int, ...], window: Window, groups: int
 ) -> tuple[Array, Shape4]:
-    """The convolution as a struct conv, and the shape of y; checks the shape of W."""
+    """The convolution as a `conv`, and the shape of y; checks the shape of W."""
     (n, c, h, w), k = x_shape, W_shape[0]
     check_shape("W", W_shape, (None, None, window.kh, window.kw))
     check_groups(groups, c, k)
@@ -143,7 +150,7 @@ def _geometry(
 def _weight_geometry(
     x_shape: Shape4, gy_shape: tuple[int, ...], window: Window, groups: int
 ) -> tuple[Array, Shape4]:
-    """The convolution as a struct conv, and the shape of gW; checks the shape of gy."""
+    """The convolution as a `conv`, and the shape of gW; checks the shape of gy."""
     n, c, h, w = x_shape
     check_shape("gy", gy_shape, (n, None, *window.output_size(h, w)))
     check_groups(groups, c, gy_shape[1])

@@ -16,9 +16,9 @@ from edgeddl.kernels.call_queue import call_in_order
 from edgeddl.kernels.checks import check_array, check_channels, check_writable
 from edgeddl.kernels.convolution import (
     CONV,
-    conv_forward,
-    conv_input_gradient,
-    conv_weight_gradient,
+    native_forward,
+    native_input_gradient,
+    native_weight_gradient,
 )
 from edgeddl.kernels.layout import Array, contiguous
 from edgeddl.kernels.reference import linear as reference
@@ -34,7 +34,7 @@ def linear_forward(x: Array, W: Array, b: Array | None) -> Array:
     if selected.library is None:
         return reference.linear_forward(x, W, b)
     y = np.empty((len(x), len(W)), np.float32)
-    conv_input_gradient(_pixelwise(len(x), *W.shape), contiguous(x), contiguous(W), None, y)
+    native_input_gradient(_pixelwise(len(x), *W.shape), contiguous(x), contiguous(W), None, y)
     if b is not None:
         call_in_order(np.add, y, b, y)
     return y
@@ -54,7 +54,7 @@ def linear_weight_gradient(x: Array, gy: Array, out: Array | None = None) -> Arr
         out = np.empty(shape, np.float32)
     gW = out if out.flags.c_contiguous else np.empty(shape, np.float32)
     images, gradients = contiguous(gy), contiguous(x)
-    conv_weight_gradient(_pixelwise(len(x), *shape), images, None, None, gradients, gW)
+    native_weight_gradient(_pixelwise(len(x), *shape), images, None, None, gradients, gW)
     if gW is not out:
         call_in_order(np.copyto, out, gW)
     return out
@@ -68,11 +68,11 @@ def linear_input_gradient(gy: Array, W: Array) -> Array:
         return reference.linear_input_gradient(gy, W)
     gx = np.empty((len(gy), W.shape[1]), np.float32)
     conv = _pixelwise(len(gy), *W.shape)
-    conv_forward(conv, contiguous(gy), None, None, contiguous(W), None, gx)
+    native_forward(conv, contiguous(gy), None, None, contiguous(W), None, gx)
     return gx
 
 
 @lru_cache(maxsize=1024)
 def _pixelwise(n: int, c: int, k: int) -> Array:
-    """A 1 x 1 convolution of n images of one pixel, as a struct conv."""
+    """A 1 x 1 convolution of n images of one pixel, as a `conv`."""
     return structure(CONV, n, 1, 1, c, k, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1)

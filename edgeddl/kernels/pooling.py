@@ -19,7 +19,7 @@ _backward = QueuedFunction("pooling_backward", "sipppw")
 _global_forward = QueuedFunction("global_average_forward", "lllpw")
 _global_backward = QueuedFunction("global_average_backward", "lllpw")
 
-# struct pooling of csrc/edgeddl.h
+# `pooling` in csrc/edgeddl.h
 POOLING = np.dtype(
     [
         (name, np.int64)
@@ -82,7 +82,7 @@ def average_pooling_backward(gy: Array, x_shape: Shape4, window: Window) -> Arra
 
 @lru_cache(maxsize=1024, typed=True)  # a network has few layers
 def _geometry(x_shape: Shape4, window: Window) -> tuple[Array, Shape4]:
-    """The layer as a struct pooling, and the shape of y."""
+    """The layer as a `pooling`, and the shape of y."""
     kh, kw, sy, sx, ph, pw, _, dy, dx = window
     if (dy, dx) != (1, 1):
         raise KernelError(f"pooling does not support dilation: {window}")

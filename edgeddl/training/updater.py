@@ -75,22 +75,22 @@ class Updater:
     def _step(
         self, batch: StepBatch, learning_rate: float, stop_requested: bool, clock: StepClock
     ) -> StepResult:
-        passes_left, scalars = len(batch.micro_batches), self._scalars(stop_requested)
-        if not passes_left:  # no forward pass will do it
+        scalars, last = self._scalars(stop_requested), len(batch.micro_batches) - 1
+        if not batch.micro_batches:  # otherwise the forward pass does this
             self.finish_pending_update(clock)
-        images = self._exchange.begin_step(batch)
-        for x, t in batch.micro_batches:
-            with clock.phase("forward"), self._waiting_for_parameters(clock), queued_calls():
+        # own images with --local-steps, else all
+        gradient_images = self._exchange.begin_step(batch)
+        for number, (x, t) in enumerate(batch.micro_batches):
+            with clock.phase("forward"), self._barrier(clock), queued_calls():
                 loss = smoothed_softmax_cross_entropy(self._model(x), t, self._label_smoothing)
                 scalars[0] += float(loss.array) * (len(t) / batch.images)
-            self.finish_pending_update(clock)  # backward overwrites the gradients it waits for
-            passes_left -= 1
-            if not passes_left:
-                self._exchange.share(scalars)
+            self.finish_pending_update(clock)  # backward overwrites gradients of the pending update
+            if number == last:
+                self._exchange.sum_scalars(scalars)
             with clock.phase("backward"):
-                self._backward(loss, len(t) / images)
+                self._backward(loss, len(t) / gradient_images)
         if not batch.micro_batches:
-            self._exchange.share(scalars)
+            self._exchange.sum_scalars(scalars)
         with clock.phase("allreduce_wait"):
             ranges = self._exchange.ready_ranges()
         with clock.phase("update"):
@@ -119,20 +119,21 @@ class Updater:
         for start, stop in ranges:
             self._optimizer.update(learning_rate, start, stop)
 
-    def _waiting_for_parameters(self, clock: StepClock) -> Any:
-        """A read barrier for a forward pass, if it can meet late parameters."""
-        return read_barrier(partial(self._await, clock) if self._late_parameters else None)
+    def _barrier(self, clock: StepClock) -> Any:
+        """The read barrier of a forward pass, if there are late parameters."""
+        return read_barrier(partial(self._before_read, clock) if self._late_parameters else None)
 
-    def _await(self, clock: StepClock, inputs: Sequence[Any]) -> None:
+    def _before_read(self, clock: StepClock, inputs: Sequence[Any]) -> None:
         """A function is about to read these inputs."""
         if not self._late_parameters.isdisjoint(map(id, inputs)):
-            flush()  # queued kernels run while gradients travel
+            flush()  # run queued kernels while the late bucket is being summed
             self.finish_pending_update(clock)
 
     def _scalars(self, stop_requested: bool) -> np.ndarray:
-        """What ranks tell each other in a step: loss, requests to stop, reports of the last step.
+        """Numbers summed over ranks in each step.
 
-        The report is of the previous step because this step has not ended when it is sent.
+        They are the loss, stop requests, and one row per rank with its report of the previous step,
+        because this step has not ended when they are sent. Each rank fills only its own row.
         """
         communicator = self._exchange.communicator
         scalars = np.zeros(2 + communicator.size * len(RankStep._fields), np.float64)
@@ -144,14 +145,15 @@ class Updater:
         """The reports, one row for each rank."""
         return scalars[2:].reshape(self._exchange.communicator.size, -1)
 
-    def _backward(self, loss: chainer.Variable, share: float) -> None:
-        """Compute gradients; `share` is this micro-batch's weight in the mean loss."""
+    def _backward(self, loss: chainer.Variable, weight: float) -> None:
+        """Compute gradients; `weight` is that of this micro-batch in the mean loss."""
         sink = self._exchange.sink
         sink.begin_backward()
         with collecting(sink):
-            gradients = backpropagate(loss, np.asarray(share, loss.dtype))
+            gradients = backpropagate(loss, np.asarray(weight, loss.dtype))
         for parameter in self._parameters.values():
-            if parameter.grad is not None:  # from a nested backward pass, as in functions.forget
+            # set by a nested backward pass, e.g. chainer.functions.forget
+            if parameter.grad is not None:
                 own, parameter.grad = parameter.grad, None
                 so_far = gradients.get(parameter.node)
                 gradients[parameter.node] = own if so_far is None else so_far + own

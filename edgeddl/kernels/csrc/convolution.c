@@ -4,12 +4,12 @@
 #include "convolution.h"
 #include "edgeddl.h"
 
-/* Tiles extend beyond small images, and products with the padding cost as much as others. A 1 x 1
- * image takes 36 products by Winograd's algorithm and 1 by patches, which skip the padding. A
- * product takes the same time in both; the transforms add a quarter. */
-static int winograd_pays(const conv *s, int of_x)
+/* Winograd tiles extend beyond small images, and products with padding cost as much as others. A
+ * 1 x 1 image takes 36 products with Winograd and 1 with direct convolution, which skips the
+ * padding. A product takes the same time in both; the transforms add about a quarter, hence 5/4. */
+static int winograd_pays(const conv *s, int input_gradient)
 {
-    return winograd_fits(s) && 4 * direct_products(s) > 5 * winograd_products(s, of_x);
+    return winograd_fits(s) && 4 * direct_products(s) > 5 * winograd_products(s, input_gradient);
 }
 
 static int is_depthwise(const conv *s)
@@ -30,8 +30,8 @@ typedef struct {
 static void normalize_part(void *context, int part, int parts)
 {
     const normalization *j = context;
-    const long end = share(j->pixels, part + 1, parts);
-    for (long pixel = share(j->pixels, part, parts); pixel < end; pixel++)
+    const long end = part_start(j->pixels, part + 1, parts);
+    for (long pixel = part_start(j->pixels, part, parts); pixel < end; pixel++)
         for (long c = 0; c < j->c; c += LANES) {
             const long i = pixel * j->c + c, count = j->c - c;
             const vec scale = load_some(j->norm.scale + c, count);

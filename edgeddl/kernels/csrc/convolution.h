@@ -41,7 +41,7 @@ void pack_weights(const weights *w, long tap, long first, long rows, long column
 /* Winograd's algorithm: 3 x 3 windows with stride 1 or 2, and 5 x 5 windows with stride 1. */
 int winograd_fits(const conv *shape);
 /* Multiplications per pair of an input and an output channel. gx may take more than y. */
-long winograd_products(const conv *shape, int of_x);
+long winograd_products(const conv *shape, int input_gradient);
 int winograd_forward(const conv *shape, const float *x, folded_norm norm, const float *W,
                      const float *bias, float *y);
 int winograd_input_gradient(const conv *shape, const float *gy, const float *W, const float *plus,

@@ -265,7 +265,7 @@ static void do_part(void *context, int part, int parts)
     float *W = j->gy ? j->W + part * packed_length(j) : j->W;
     if (j->gy)
         memset(W, 0, (size_t)packed_length(j) * sizeof(float));
-    for (long i = share(count, part, parts); i < share(count, part + 1, parts); i++)
+    for (long i = part_start(count, part, parts); i < part_start(count, part + 1, parts); i++)
         if (slide)
             do_rows(j, i / in_image * j->high + i % in_image * ROWS, W);
         else
@@ -273,11 +273,12 @@ static void do_part(void *context, int part, int parts)
 }
 
 /* Reads W or, if gW is given, writes gW. The gradient of x has sy x sx phases. */
-static int compute(const conv *s, job j, int of_x, const float *W, float *gW)
+static int compute(const conv *s, job j, int input_gradient, const float *W, float *gW)
 {
     j.c = s->c, j.taps = s->kh * s->kw, j.kw = s->kw;
-    j.high = of_x ? s->h : s->out_h, j.wide = of_x ? s->w : s->out_w, j.rows = s->n * j.high;
-    j.y_phases = of_x ? s->sy : 1, j.x_phases = of_x ? s->sx : 1;
+    j.high = input_gradient ? s->h : s->out_h, j.wide = input_gradient ? s->w : s->out_w;
+    j.rows = s->n * j.high;
+    j.y_phases = input_gradient ? s->sy : 1, j.x_phases = input_gradient ? s->sx : 1;
     const long length = packed_length(&j), work = j.wide * length;
     const int parts = gW ? sums_for(j.rows, work) : parts_for(j.rows, work);
     const int copies = gW ? parts : 1;
@@ -287,11 +288,11 @@ static int compute(const conv *s, job j, int of_x, const float *W, float *gW)
         return OUT_OF_MEMORY;
     j.y = (axis *)(j.W + copies * length), j.x = j.y + j.y_phases;
     for (long i = 0; i < j.y_phases; i++)
-        j.y[i] = of_x ? gradient_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy, i)
-                      : forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy);
+        j.y[i] = input_gradient ? gradient_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy, i)
+                                : forward_axis(s->h, s->out_h, s->kh, s->sy, s->ph, s->dy);
     for (long i = 0; i < j.x_phases; i++)
-        j.x[i] = of_x ? gradient_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx, i)
-                      : forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx);
+        j.x[i] = input_gradient ? gradient_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx, i)
+                                : forward_axis(s->w, s->out_w, s->kw, s->sx, s->pw, s->dx);
     for (long tap = 0; tap < j.taps && W; tap++)
         for (long c = 0; c < j.c; c += LANES)
             store(j.W + c * j.taps + tap * LANES, load_some(W + tap * j.c + c, j.c - c));

@@ -21,7 +21,8 @@ static void pack_panels(void *context, int part, int parts)
     const job *j = context;
     const axis *ay = &j->x.y, *ax = &j->x.x;
     const long panels = panel_count(j), c = j->x.c;
-    for (long panel = share(panels, part, parts); panel < share(panels, part + 1, parts); panel++) {
+    const long last = part_start(panels, part + 1, parts);
+    for (long panel = part_start(panels, part, parts); panel < last; panel++) {
         float *packed = j->panels + panel * patch_depth(&j->x) * TILE_COLUMNS;
         for (long y = 0; y < ay->taps; y++)
             for (long x = 0; x < ax->taps; x++, packed += c * TILE_COLUMNS) {
@@ -68,11 +69,11 @@ static void compute(void *context, int part, int parts)
     if (!memory)
         return;
     block b;
-    start_blocks(&b, &j->x, j->by_panels ? 0 : share(count, part, parts),
-                 j->by_panels ? count : share(count, part + 1, parts), memory);
+    start_blocks(&b, &j->x, j->by_panels ? 0 : part_start(count, part, parts),
+                 j->by_panels ? count : part_start(count, part + 1, parts), memory);
     while (next_block(&b))
-        multiply_block(j, &b, j->by_panels ? share(panels, part, parts) : 0,
-                       j->by_panels ? share(panels, part + 1, parts) : panels);
+        multiply_block(j, &b, j->by_panels ? part_start(panels, part, parts) : 0,
+                       j->by_panels ? part_start(panels, part + 1, parts) : panels);
 }
 
 static int convolve(job *j)

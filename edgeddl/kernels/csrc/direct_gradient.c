@@ -83,7 +83,7 @@ static void sum_own_patches(void *context, int part, int parts)
     const long count = patch_count(&j->x), depth = patch_depth(&j->x), row = own_row(j);
     float *sums = j->own + part * depth * row;
     memset(sums, 0, (size_t)(depth * row) * sizeof(float));
-    sum_products(j, share(count, part, parts), share(count, part + 1, parts), 0, depth, 0,
+    sum_products(j, part_start(count, part, parts), part_start(count, part + 1, parts), 0, depth, 0,
                  panel_count(j), sums, row);
 }
 
@@ -104,8 +104,8 @@ static void add_up(const job *j, int parts)
 static void clear_rows(void *context, int part, int parts)
 {
     const job *j = context;
-    const long depth = patch_depth(&j->x), last = share(depth, part + 1, parts);
-    for (long row = share(depth, part, parts); row < last; row++)
+    const long depth = patch_depth(&j->x), last = part_start(depth, part + 1, parts);
+    for (long row = part_start(depth, part, parts); row < last; row++)
         memset(j->gW + row * j->x.out_pixel, 0, (size_t)j->k * sizeof(float));
 }
 
@@ -115,7 +115,8 @@ static void compute_own_panels(void *context, int part, int parts)
     job *j = context;
     const long panels = panel_count(j), depth = patch_depth(&j->x);
     const long items = panels * ceil_div(depth, BLOCK_ROWS);
-    for (long item = share(items, part, parts); item < share(items, part + 1, parts); item++) {
+    const long last = part_start(items, part + 1, parts);
+    for (long item = part_start(items, part, parts); item < last; item++) {
         const long first = item / panels * BLOCK_ROWS;
         const long panel = item % panels;
         sum_products(j, 0, patch_count(&j->x), first, min_long(first + BLOCK_ROWS, depth), panel,

@@ -81,7 +81,8 @@ int edgeddl_relu_backward(const float *y, const float *gy, float *gx, long count
 int edgeddl_add(const float *x, const float *y, float *sum, long count);
 int edgeddl_channel_sums(long rows, long channels, const float *x, float *result);
 
-/* Max pooling if `largest`, else average pooling, which needs no x and y (pooling.c). */
+/* Max pooling if `largest`, else average pooling (pooling.c). Average pooling's backward ignores x
+ * and y, which may be NULL. */
 int edgeddl_pooling_forward(const pooling *shape, int largest, const float *x, float *y);
 int edgeddl_pooling_backward(const pooling *shape, int largest, const float *x, const float *y,
                              const float *gy, float *gx);
@@ -104,14 +105,22 @@ int edgeddl_momentum_sgd_of_products(const matrix_place *places, const double *d
                                      float *parameters, float *velocity, double rate,
                                      double momentum, int nesterov);
 
-/* PowerSGD (low_rank.c): left = error * factor^T after error += gradient - left * previous (or
- * NULL); right = left^T * error; orthonormal columns; gradient = or error -= left * right. */
+/* PowerSGD (low_rank.c), for each matrix: left is [rows][rank]; factor, previous and right are
+ * [rank][columns].
+ *
+ * error += gradient - left * previous, or only gradient if previous is NULL; then
+ * left = error * factor^T */
 int edgeddl_low_rank_left(const matrix_place *places, long count, long rank, float *errors,
                           const float *gradients, float *previous, float *factors, float *lefts);
+/* right = left^T * error */
 int edgeddl_low_rank_right(const matrix_place *places, long count, long rank, float *errors,
                            float *lefts, float *rights);
+/* If `product` is 0, matrices are gradients: gradient = left * right. If it is -1, they are errors:
+ * error -= left * right. */
 int edgeddl_low_rank_product(const matrix_place *places, long count, long rank, float *lefts,
                              float *rights, int product, float *matrices);
+/* Makes the columns of left orthonormal. A column becomes 0 if at most the fraction `dependent` of
+ * its length remains without its projections on the columns before it. */
 int edgeddl_low_rank_orthonormalise(const matrix_place *places, long count, long rank,
                                     double dependent, float *lefts);
 
@@ -129,7 +138,7 @@ int edgeddl_ring_sum(int left, int right, int rank, int size, char kind, long it
 const char *edgeddl_compiler(void);
 void edgeddl_keep_memory(void);
 void edgeddl_set_threads(int threads);
-int edgeddl_get_threads(void);
+int edgeddl_get_threads(void); /* the number of threads */
 double edgeddl_measure_peak(int threads); /* GFLOPS */
 
 #pragma GCC visibility pop

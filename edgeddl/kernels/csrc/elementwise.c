@@ -13,7 +13,7 @@ typedef struct {
 /* First element of a part. Parts consist of whole vectors. */
 static long part_begin(const arrays *job, int part, int parts)
 {
-    return min_long(share(ceil_div(job->count, LANES), part, parts) * LANES, job->count);
+    return min_long(part_start(ceil_div(job->count, LANES), part, parts) * LANES, job->count);
 }
 
 static void compute_part(void *context, int part, int parts)

@@ -46,7 +46,8 @@ static double row_loss(const job *j, const float *x, int label, float *gradient)
 static void loss_part(void *context, int part, int parts)
 {
     const job *j = context;
-    for (long row = share(j->rows, part, parts); row < share(j->rows, part + 1, parts); row++) {
+    const long last = part_start(j->rows, part + 1, parts);
+    for (long row = part_start(j->rows, part, parts); row < last; row++) {
         float *gradient = j->gradient + row * j->classes;
         const int label = j->labels[row];
         if (label == j->ignore_label) {

@@ -58,9 +58,9 @@ static void update_part(void *context, int part, int parts)
 {
     const job j = *(const job *)context;
     for (const segment *s = j.segments; s < j.segments + j.count; s++) {
-        const long length = s->end - s->start, end = s->start + share(length, part + 1, parts);
+        const long length = s->end - s->start, end = s->start + part_start(length, part + 1, parts);
         const float decay = (float)s->decay;
-        for (long i = s->start + share(length, part, parts); i < end; i += LANES)
+        for (long i = s->start + part_start(length, part, parts); i < end; i += LANES)
             update(&j.rule, load_some(j.gradient + i, end - i), decay, i, end - i);
     }
 }
@@ -94,8 +94,8 @@ static void update_products_part(void *context, int part, int parts)
     for (long m = 0; m < j.count; m++) {
         const matrix_place p = j.places[m];
         const float decay = (float)j.decays[m], *right = j.rights + p.right;
-        const long last = share(p.rows, part + 1, parts);
-        for (long row = share(p.rows, part, parts); row < last; row++) {
+        const long last = part_start(p.rows, part + 1, parts);
+        for (long row = part_start(p.rows, part, parts); row < last; row++) {
             const float *left = j.lefts + p.left + row * j.rank;
             const long at = p.gradient + row * p.columns;
             long c = 0;

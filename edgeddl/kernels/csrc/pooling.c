@@ -35,8 +35,8 @@ ALWAYS_INLINE vec reduce(const pooling *s, const float *image, long i, long j, l
 ALWAYS_INLINE void forward(const job *job, int part, int parts, int largest)
 {
     const pooling s = job->shape;
-    const long last = share(s.n * s.out_h, part + 1, parts);
-    for (long row = share(s.n * s.out_h, part, parts); row < last; row++) {
+    const long last = part_start(s.n * s.out_h, part + 1, parts);
+    for (long row = part_start(s.n * s.out_h, part, parts); row < last; row++) {
         const float *image = job->x + row / s.out_h * s.h * s.w * s.c;
         const long i = row % s.out_h;
         for (long j = 0; j < s.out_w; j++) {
@@ -93,7 +93,7 @@ static void backward_part(void *context, int part, int parts)
     const pooling s = job->shape;
     const long windows = s.out_h * s.out_w, size = s.h * s.w * s.c;
     const vec area = splat((float)(s.kh * s.kw));
-    for (long n = share(s.n, part, parts); n < share(s.n, part + 1, parts); n++) {
+    for (long n = part_start(s.n, part, parts); n < part_start(s.n, part + 1, parts); n++) {
         float *gradient = job->out + n * size;
         memset(gradient, 0, (size_t)size * sizeof(float));
         for (long at = 0; at < windows * s.c; at += s.c) {

@@ -42,8 +42,8 @@ typedef void vector_function(const void *job, long i, long c, long count);
 ALWAYS_INLINE void each_vector(const matrix *m, int part, int parts, vector_function *run,
                                const void *job)
 {
-    const long channels = m->channels, last = first_row(m, share(m->blocks, part + 1, parts));
-    for (long row = first_row(m, share(m->blocks, part, parts)); row < last; row++) {
+    const long channels = m->channels, last = first_row(m, part_start(m->blocks, part + 1, parts));
+    for (long row = first_row(m, part_start(m->blocks, part, parts)); row < last; row++) {
         long c = 0, i = row * channels;
         for (; c + LANES <= channels; c += LANES)
             run(job, i + c, c, LANES);
@@ -61,7 +61,8 @@ typedef void sum_function(const void *job, long first, long last, long c, long c
 ALWAYS_INLINE void sum_blocks(const matrix *m, int part, int parts, sum_function *run,
                               const void *job, float *sums, long quantities)
 {
-    for (long b = share(m->blocks, part, parts); b < share(m->blocks, part + 1, parts); b++) {
+    const long end = part_start(m->blocks, part + 1, parts);
+    for (long b = part_start(m->blocks, part, parts); b < end; b++) {
         const long channels = m->channels, first = first_row(m, b), last = first_row(m, b + 1);
         float *to = sums + b * quantities * channels;
         long c = 0;

@@ -33,7 +33,7 @@ int parts_for(long pieces, long work);
 int sums_for(long pieces, long work);
 
 /* The first of `count` pieces for this part. The part ends where part + 1 begins. */
-static inline long share(long count, int part, int parts) { return count * part / parts; }
+static inline long part_start(long count, int part, int parts) { return count * part / parts; }
 
 /* Time of a monotonic clock. */
 double seconds(void);

@@ -153,8 +153,8 @@ static void make_all_weights(void *context, int part, int parts)
     const tile_loop *w = context;
     const forward *job = w->job;
     float *packed = own_memory(w);
-    for (long panel = share(w->items, part, parts);
-         panel < share(w->items, part + 1, parts) && packed; panel++)
+    for (long panel = part_start(w->items, part, parts);
+         panel < part_start(w->items, part + 1, parts) && packed; panel++)
         transform_weights(job, 0, job->depth, panel * PANEL_COLUMNS, packed,
                           put_at(job->U.first + panel * job->U.panel, job->U));
 }
@@ -166,8 +166,8 @@ static void compute_panels(void *context, int part, int parts)
     const forward *job = w->job;
     const long c = w->in[0].c;
     const planes M = put_at(own_memory(w), job->M);
-    for (long panel = share(w->items, part, parts);
-         panel < share(w->items, part + 1, parts) && M.first; panel++) {
+    for (long panel = part_start(w->items, part, parts);
+         panel < part_start(w->items, part + 1, parts) && M.first; panel++) {
         const long column = panel * PANEL_COLUMNS;
         planes U = put_at(job->U.first + panel * job->U.panel, job->U);
         for (long depth = 0; depth < c; depth += job->depth) {
@@ -193,11 +193,12 @@ static long block_tiles(const tile_loop *w)
     return min_long(max_long(fit, 2 * TILE_ROWS), 48);
 }
 
-/* Tiles of y or, if of_x, of gx. */
-static grid result_tiles(const conv *s, int of_x)
+/* Tiles of y or, if input_gradient, of gx. */
+static grid result_tiles(const conv *s, int input_gradient)
 {
-    const int size = sizes[kind_of(s, of_x)].outputs;
-    return of_x ? tile_grid(s->n, s->h, s->w, size) : tile_grid(s->n, s->out_h, s->out_w, size);
+    const int size = sizes[kind_of(s, input_gradient)].outputs;
+    return input_gradient ? tile_grid(s->n, s->h, s->w, size)
+                          : tile_grid(s->n, s->out_h, s->out_w, size);
 }
 
 static int convolve(forward *job, images x, long n)
@@ -236,10 +237,10 @@ int winograd_fits(const conv *s)
            s->groups == 1 && s->c >= 8 && s->k >= 8 && result_tiles(s, 0).count >= FEWEST_TILES;
 }
 
-long winograd_products(const conv *s, int of_x)
+long winograd_products(const conv *s, int input_gradient)
 {
-    const long points = sizes[kind_of(s, of_x)].points;
-    return result_tiles(s, of_x).count * points * points;
+    const long points = sizes[kind_of(s, input_gradient)].points;
+    return result_tiles(s, input_gradient).count * points * points;
 }
 
 int winograd_forward(const conv *s, const float *x, folded_norm norm, const float *W,

@@ -73,7 +73,7 @@ static void compute_chunks(void *context, int part, int parts)
     const gradient *job = w->job;
     const planes V = w->V[0], Y = w->V[1], sums = put_at(own_memory(w), job->sums);
     const long c = w->in[0].c, k = w->in[1].c, across = ceil_div(c, job->chunk_rows);
-    const long from = share(w->items, part, parts), to = share(w->items, part + 1, parts);
+    const long from = part_start(w->items, part, parts), to = part_start(w->items, part + 1, parts);
     float *gW = w->part ? job->others + (w->part - 1) * gradient_floats(job->shape) : job->gW;
     /* Prefetched meanwhile: the pixels of the next tiles or, if there are none, the next planes of
      * V and Y. */

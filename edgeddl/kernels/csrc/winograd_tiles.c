@@ -98,7 +98,7 @@ static void read_tiles(const images *x, const grid *tiles, long first, long coun
 static void read_part(void *context, int part, int parts)
 {
     const tile_loop *w = context;
-    const long from = share(w->count, part, parts), to = share(w->count, part + 1, parts);
+    const long from = part_start(w->count, part, parts), to = part_start(w->count, part + 1, parts);
     for (int i = 0; i < 2 && w->in[i].x; i++)
         read_tiles(&w->in[i], &w->tiles, w->first + from, to - from, from, &w->V[i]);
 }
@@ -133,7 +133,8 @@ static void compute_own_tiles(void *context, int part, int parts)
     w.V[0].first = memory + floats;
     w.V[1].first = w.V[0].first + w.V[0].panel;
     w.part = part;
-    compute_tiles(&w, share(w.tiles.count, part, parts), share(w.tiles.count, part + 1, parts));
+    compute_tiles(&w, part_start(w.tiles.count, part, parts),
+                  part_start(w.tiles.count, part + 1, parts));
 }
 
 float *prepare_tile_loop(tile_loop *w, long padding, long floats)

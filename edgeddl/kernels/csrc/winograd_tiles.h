@@ -5,10 +5,11 @@
 #include "convolution.h"
 #include "winograd_transforms.h"
 
-/* The kind for y and the gradient of the weights or, if of_x, for gx. */
-static inline kind kind_of(const conv *s, int of_x)
+/* The kind for y and the gradient of the weights or, if input_gradient, for gx. */
+static inline kind kind_of(const conv *s, int input_gradient)
 {
-    return s->kh == sizes[FIVE].taps ? FIVE : s->sy == 1 ? THREE : of_x ? TRANSPOSED_2 : STRIDE_2;
+    const kind stride_2 = input_gradient ? TRANSPOSED_2 : STRIDE_2;
+    return s->kh == sizes[FIVE].taps ? FIVE : s->sy == 1 ? THREE : stride_2;
 }
 
 /* Planes a multiple of 4 KB apart would all map to the same few sets of the L1 cache. So would rows

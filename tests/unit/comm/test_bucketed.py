@@ -132,7 +132,7 @@ def test_buckets_alternate_between_channels_in_the_same_way_in_each_step() -> No
         channel_of: dict[float, Communicator] = {}
         for _ in range(3):
             exchange.begin_step(FakeStep())
-            exchange.share(np.zeros(2))
+            exchange.sum_scalars(np.zeros(2))
             exchange.begin_backward()
             for value, parameter in enumerate(parameters.values()):
                 produce(exchange, parameter, value)
