@@ -23,10 +23,13 @@ if _is_command(sys.orig_argv):
     check_environment()
 
 
+# Imported on first use, because they import NumPy and Chainer.
+_LAZY = {"accelerate": "edgeddl.acceleration", "load": "edgeddl.inference"}
+
+
 def __getattr__(name: str) -> object:
-    """Import edgeddl.accelerate on first use, because it imports NumPy and Chainer."""
-    if name == "accelerate":
+    if name in _LAZY:
         import importlib
 
-        return importlib.import_module("edgeddl.acceleration").accelerate
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
