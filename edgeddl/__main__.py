@@ -24,6 +24,11 @@ COMMANDS = (
         "edgeddl.inference.evaluate_cli",
         "evaluate a trained model: [mpirun -np N] edgeddl evaluate RUN",
     ),
+    (
+        "predict",
+        "edgeddl.inference.predict_cli",
+        "classify pictures with a trained model: files, folders or a camera",
+    ),
     ("linpack", "edgeddl.linpack.cli", "measure how fast this machine or cluster computes"),
     (
         "exporter",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -68,6 +68,13 @@ class TrainedModel:
     def fit(self) -> str:
         return self.description.fit
 
+    def read_picture(self, source: Path | bytes | BinaryIO) -> UInt8s:
+        """A picture file as an image (height, width, channels) of the model's shape."""
+        from edgeddl.data.picture import decode  # imports Pillow, which arrays do not need
+
+        channels, height, width = self.image_shape
+        return decode(source, (height, width), "pad" if self.fit == "pad" else "crop", channels)
+
     def logits(self, images: UInt8s) -> Float32s:
         """Scores (n, classes) of images (n, height, width, channels) of type uint8."""
         channels, height, width = self.image_shape
@@ -75,7 +82,7 @@ class TrainedModel:
             raise ConfigError(
                 f"the model takes uint8 images of shape (n, {height}, {width}, {channels}),"
                 f" not {images.dtype} of shape {images.shape}",
-                hint="edgeddl.data.picture.decode reads a picture in this shape",
+                hint="read_picture reads a picture file in this shape",
             )
         return _forward(self.model, normalise(images, self.mean, self.std))
 
