@@ -130,7 +130,7 @@ def test_without_matplotlib_only_the_plot_is_missing(
     [
         (["--dataset", "nothing"], "unknown data set 'nothing'"),
         (["--dataset", "cifar10", "--data-dir", "absent"], "absent"),
-        (["--limit-test", "0"], "--limit-test must be from 1"),
+        (["--limit-test", "0"], "--limit-test must be"),
         (["--json", "."], "--json . cannot be written"),
     ],
 )
