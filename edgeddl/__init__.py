@@ -7,6 +7,17 @@ import sys
 
 from edgeddl.chainer_import import install
 
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without importing typing (2.7 ms, x86-64)
+if TYPE_CHECKING:
+    from edgeddl.acceleration import accelerate as accelerate
+    from edgeddl.config import TrainConfig as TrainConfig
+    from edgeddl.data import Dataset as Dataset
+    from edgeddl.inference import TrainedModel as TrainedModel
+    from edgeddl.inference import load as load
+    from edgeddl.library import Run as Run
+    from edgeddl.library import train as train
+    from edgeddl.training.loop import Extension as Extension
+
 __version__ = "0.2.0"
 
 install()
@@ -23,10 +34,22 @@ if _is_command(sys.orig_argv):
     check_environment()
 
 
+# Imported on first use, because most of them import NumPy and Chainer.
+_LAZY = {
+    "Dataset": "edgeddl.data",
+    "Extension": "edgeddl.training.loop",
+    "Run": "edgeddl.library",
+    "TrainConfig": "edgeddl.config",
+    "TrainedModel": "edgeddl.inference",
+    "accelerate": "edgeddl.acceleration",
+    "load": "edgeddl.inference",
+    "train": "edgeddl.library",
+}
+
+
 def __getattr__(name: str) -> object:
-    """Import edgeddl.accelerate on first use, because it imports NumPy and Chainer."""
-    if name == "accelerate":
+    if name in _LAZY:
         import importlib
 
-        return importlib.import_module("edgeddl.acceleration").accelerate
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,16 @@ from edgeddl.table import render_facts
 
 # Name, module and help of each command; the module defines `add_arguments` and `run`.
 COMMANDS = (
+    (
+        "evaluate",
+        "edgeddl.inference.evaluate_cli",
+        "evaluate a trained model: [mpirun -np N] edgeddl evaluate RUN",
+    ),
+    (
+        "predict",
+        "edgeddl.inference.predict_cli",
+        "classify pictures with a trained model: files, folders or a camera",
+    ),
     ("linpack", "edgeddl.linpack.cli", "measure how fast this machine or cluster computes"),
     (
         "exporter",

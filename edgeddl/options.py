@@ -109,6 +109,21 @@ def options_from_json(origin: str, content: Any) -> dict[str, Any]:
     )
 
 
+def check_options(origin: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options given in Python, checked as on the command line; None stands for the default."""
+    return dict(
+        _checked_item(origin, name, _as_given(name, _plain(value)))
+        for name, value in options.items()
+        if value is not None
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _as_given(name: str, value: Any) -> Any:
     """Convert a JSON value to the form used in a configuration file."""
     is_speeds = name == "balance" and isinstance(value, list)

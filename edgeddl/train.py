@@ -6,15 +6,15 @@ import platform
 import socket
 import sys
 import time
+import types
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeddl import log, machine, oom_sentinel
 from edgeddl.config import TrainConfig
 from edgeddl.errors import EdgeddlError
 from edgeddl.heartbeat import COMPLETE, DIED, ENDED, FAILED, RUNNING, STARTING, Heartbeat
 from edgeddl.options import build_parser, read_given_options
-from edgeddl.training.stop import StopRequest
 
 if TYPE_CHECKING:
     from edgeddl.comm.communicator import Communicator
@@ -101,19 +101,21 @@ def _print_help() -> int:
 def _train(
     config: TrainConfig, given: Collection[str], threads: int, communicator: Communicator
 ) -> int:
-    from edgeddl.comm.watchdog import watching
-    from edgeddl.training.runner import run_training
+    from edgeddl.library import train_as_rank
 
-    stop = StopRequest()
-    watched = watching(
-        communicator,
-        warning_seconds=config.stall_warning_seconds,
-        timeout_seconds=config.stall_timeout_seconds,
-    )
-    with stop.listening(), watched as communicator:
-        outcome = run_training(config, communicator, given=given, threads=threads, stop=stop)
-        communicator.close()
-    return outcome.exit_code
+    return train_as_rank(config, given, threads, communicator).exit_code
+
+
+class _CallableModule(types.ModuleType):
+    """`edgeddl.train(...)` stays callable when this module of the same name is imported."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        from edgeddl.library import train
+
+        return train(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 
 if __name__ == "__main__":

@@ -14,7 +14,13 @@ from pathlib import Path
 
 from edgeddl import run_format
 from edgeddl.errors import CheckpointError, ConfigError
-from edgeddl.training.checkpoint import CheckpointStore, find_checkpoints
+from edgeddl.training.checkpoint import (
+    BEST_NAME,
+    Checkpoint,
+    CheckpointStore,
+    find_checkpoints,
+    read_checkpoint,
+)
 
 RUNS_FOLDER = Path("runs")
 # File systems limit names to 255 bytes; this leaves room for a number and is readable.
@@ -104,6 +110,20 @@ def locate(source: Path, option: str = "--resume") -> tuple[RunFolder | None, Pa
         f"{option} {source}: {what}",
         hint="give a checkpoint file or a run folder such as runs/resnet18-cifar10",
     )
+
+
+def read_best(source: Path, option: str) -> tuple[Path, Checkpoint]:
+    """The given checkpoint, or the best one of a run folder, or else its latest."""
+    folder, path = locate(source, option)
+    if folder is not None and path is None:
+        best = folder.checkpoints / BEST_NAME
+        path = best if best.is_file() else None
+    if path is not None:
+        return path, read_checkpoint(path)
+    latest = CheckpointStore(folder.checkpoints, keep=1).latest() if folder else None
+    if latest is None:
+        raise CheckpointError(f"{option} {source}: there are no checkpoints in this run folder")
+    return latest
 
 
 def list_runs(base: Path) -> list[RunFolder]:

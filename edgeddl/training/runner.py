@@ -38,6 +38,7 @@ from edgeddl.training.linpack_requirement import require_linpack
 from edgeddl.training.loop import Extension, TrainingLoop
 from edgeddl.training.prepared_run import PreparedRun
 from edgeddl.training.resume import continue_run
+from edgeddl.training.run_folder import RunFolder
 from edgeddl.training.run_lock import using
 from edgeddl.training.stages import stage
 from edgeddl.training.startup import prepare_run
@@ -49,10 +50,11 @@ from edgeddl.training.updater import Updater
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its summary, the same on all ranks, and the exit code."""
+    """How a run ended: its summary and rank 0's folder, the same on all ranks; the exit code."""
 
     summary: dict[str, Any]
     exit_code: int
+    folder: Path
 
 
 def run_training(
@@ -72,7 +74,7 @@ def run_training(
     linpack = require_linpack(communicator) if config.require_linpack else []
     run = prepare_run(config, communicator)
     if run.is_complete and (summary := _repeat_summary(run)):
-        return Outcome(summary, exit_code=0)
+        return Outcome(summary, 0, _shared_folder(run).path)
     ranks = communicator.allgather((communicator.host, machine.cpu_name(), threads))
     folder = run.folder.path if run.folder else None
     with using(folder), log.recording(_log_path(run)) as log_file:
@@ -101,11 +103,16 @@ def _repeat_summary(run: PreparedRun) -> dict[str, Any] | None:
 
 def _log_path(run: PreparedRun) -> Path:
     """The path that rank 0 uses, but on this rank's host: hosts do not share disks."""
-    folders = run.communicator.allgather(run.folder)
-    return folders[0].log(run.communicator.rank)
+    return _shared_folder(run).log(run.communicator.rank)
+
+
+def _shared_folder(run: PreparedRun) -> RunFolder:
+    """Collective: the run folder of rank 0."""
+    return run.communicator.allgather(run.folder)[0]
 
 
 def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopRequest) -> Outcome:
+    folder = _shared_folder(run).path
     with closing(run.exchange) as exchange, closing(VitalsSampler()) as vitals:
         exchange.open()
         smoothing = run.config.label_smoothing
@@ -139,7 +146,7 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
         publish_summary(run.config, run.folder, summary)
         if summary["measured_steps"]:
             exit_code = checkpointing.exit_code_if_unsaved(loop.state.step) or exit_code
-    return Outcome(summary, exit_code)
+    return Outcome(summary, exit_code, folder)
 
 
 def _make_loop(

@@ -27,6 +27,7 @@ from edgeddl.config import MODEL_OPTIONS, TrainConfig
 from edgeddl.errors import CheckpointError
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.checkpoint import Checkpoint
+from edgeddl.training.model_description import KEY, ModelDescription
 from edgeddl.training.state import RunState
 from edgeddl.training.statistics import RunningStatistics, persistent_numbers
 
@@ -42,7 +43,8 @@ class Snapshots:
     model: chainer.Chain
     exchange: GradientExchange
     optimizer: MomentumSGD
-    data: str | None = None  # fingerprint of the images
+    data: str | None  # fingerprint of the images
+    description: ModelDescription
 
     @property
     def arena(self) -> Arena:
@@ -73,6 +75,7 @@ class Snapshots:
             "options": self.config.to_json(),
             "ranks": self.communicator.size,
             "data": self.data,
+            KEY: self.description.to_json(),
         }
         return Checkpoint(arrays=arrays, meta=meta)
 

@@ -17,19 +17,19 @@ from edgeddl.comm.parameter_agreement import check_parameters
 from edgeddl.comm.policies import find_policy
 from edgeddl.config import TrainConfig, data_folder, kernel_choice
 from edgeddl.data import Dataset, load_dataset
-from edgeddl.errors import CheckpointError, ConfigError
+from edgeddl.errors import ConfigError
 from edgeddl.log import logger
 from edgeddl.models import build_model, find_model
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.registry import MODELS
 from edgeddl.training.balance import check_balance, starting_shares
 from edgeddl.training.checkpoint import (
-    BEST_NAME,
     Checkpoint,
     CheckpointStore,
     read_checkpoint,
 )
 from edgeddl.training.memory import check_memory
+from edgeddl.training.model_description import ModelDescription
 from edgeddl.training.parameters import (
     move_parameters,
     named_parameters,
@@ -44,6 +44,7 @@ from edgeddl.training.run_folder import (
     check_not_of_a_run,
     choose_run_folder,
     locate,
+    read_best,
     run_name,
 )
 from edgeddl.training.run_lock import check_unused
@@ -85,7 +86,8 @@ def prepare_run(config: TrainConfig, communicator: Communicator) -> PreparedRun:
         nesterov=config.nesterov,
         factored=exchange.factored_gradients(),
     )
-    snapshots = Snapshots(config, model, exchange, optimizer, dataset.fingerprint)
+    description = ModelDescription.of_run(config, dataset)
+    snapshots = Snapshots(config, model, exchange, optimizer, dataset.fingerprint, description)
     # before a folder is created, so that a refused run leaves nothing behind
     with stage("predicting the memory of a step"):
         memory = check_memory(
@@ -236,16 +238,7 @@ def _find_checkpoint(config: TrainConfig, snapshots: Snapshots) -> Checkpoint | 
 
 def _find_initial(source: Path, snapshots: Snapshots) -> Checkpoint:
     """The checkpoint of --init-from: the given one, or a run's best, or else its latest."""
-    folder, path = locate(source, "--init-from")
-    if folder is not None and path is None:
-        best = folder.checkpoints / BEST_NAME
-        path = best if best.is_file() else None
-    if path is not None:
-        checkpoint = read_checkpoint(path)
-    elif latest := _latest(folder):
-        path, checkpoint = latest
-    else:
-        raise CheckpointError(f"--init-from {source}: there are no checkpoints in this run folder")
+    path, checkpoint = read_best(source, "--init-from")
     snapshots.check_model(checkpoint, f"--init-from {path}")
     logger.info("starting from the parameters of %s", path)
     return checkpoint
