@@ -5,21 +5,28 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from edgeddl.__main__ import main
 from edgeddl.chainer_compat import chainer
+from edgeddl.data import load_dataset, normalise
 from edgeddl.training.checkpoint import read_checkpoint
 from tests.models import TinyNormalisedNet
+from tests.support import REPOSITORY
 from tests.unit.export.support import largest_difference, run_model, run_onnx
 from tests.unit.training.test_chainer_interchange import StockNormalisedNet
 from tests.unit.training.test_equivalence import NORMALISED
 from tests.unit.training.training_runs import train
+
+GUIDE = REPOSITORY / "docs" / "guides" / "export.md"
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +139,18 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_a_missing_run_is_named(tmp_path: Path, capfd: Any) -> None:
     assert main(["export", str(tmp_path / "none"), str(tmp_path / "model.onnx")]) == 2
     assert "there is no such checkpoint or run folder" in capfd.readouterr().err
+
+
+def test_the_documented_example_classifies_a_picture(run: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    script, model, picture = tmp_path / "classify.py", tmp_path / "m.onnx", tmp_path / "p.png"
+    script.write_text(next(block for block in blocks if "# classify_onnx.py" in block))
+    options = ["--softmax", "--include-normalisation", "uint8"]
+    assert main(["export", str(run), str(model), *options]) == 0
+    data = load_dataset("shapes", limit_train=1, limit_test=1)
+    Image.fromarray(data.test.images[0]).save(picture)
+    output = subprocess.run(
+        [sys.executable, script, model, picture], capture_output=True, text=True, check=True
+    ).stdout
+    logits = run_model(trained_model(run), normalise(data.test.images, data.mean, data.std))
+    assert output.split()[0] == data.classes[logits.argmax()]
