@@ -47,7 +47,10 @@ class Graph:
 
     def rename_output(self, name: str) -> None:
         """Give the result of the network this name."""
-        self.operators.append(Operator("Identity", [self.output], name))
+        for operator in self.operators:
+            operator.inputs = [name if one == self.output else one for one in operator.inputs]
+            if operator.output == self.output:
+                operator.output = name
         self.output = name
 
     def equals(self, other: Graph) -> bool:

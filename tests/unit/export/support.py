@@ -10,9 +10,6 @@ import pytest
 
 from edgeddl.chainer_compat import chainer
 
-# PyPI has wheels for x86-64 and aarch64.
-onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime: pip install onnxruntime")
-
 IMAGES = np.random.default_rng(1).integers(0, 256, (5, 32, 32, 3), np.uint8)
 
 
@@ -25,8 +22,8 @@ def make_trained(model: Any, shape: tuple[int, int, int] = (3, 32, 32), classes:
         model=model,
         classes=tuple(f"class {index}" for index in range(classes)),
         image_shape=shape,
-        mean=np.float32([0.5, 0.4, 0.3]),
-        std=np.float32([0.2, 0.3, 0.4]),
+        mean=np.float32([0.5, 0.4, 0.3, 0.2])[: shape[0]],
+        std=np.float32([0.2, 0.3, 0.4, 0.5])[: shape[0]],
     )
 
 
@@ -36,6 +33,7 @@ def run_model(model: Any, images: np.ndarray) -> np.ndarray:
 
 
 def run_onnx(content: bytes, images: np.ndarray) -> np.ndarray:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
