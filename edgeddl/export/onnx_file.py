@@ -40,10 +40,11 @@ def render_onnx(
     if fold:
         fold_batch_norm(graph)
     if softmax:
-        graph.output = graph.add("Softmax", graph.output, axis=1)
+        graph.output = graph.add("Softmax", graph.output, output="probabilities", axis=1)
+    else:
+        graph.rename_output("logits")
     if normalisation is not None:
         _prepend_normalisation(graph, normalisation, trained.mean, trained.std)
-    graph.rename_output("probabilities" if softmax else "logits")
     model = _build(graph, trained, normalisation)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())

@@ -1,4 +1,4 @@
-"""Turns a Chainer model into a graph of ONNX operators by running it once.
+"""Turns a Chainer model into a graph of ONNX operators by running it.
 
 A function hook records every function of a forward pass with its arrays. Functions that depend on
 the image become operators. Everything else, such as a transposed weight, is a constant.
@@ -36,7 +36,7 @@ def trace(model: Any, image_shape: tuple[int, ...]) -> Graph:
     """The graph of a model in test mode, for batches of any size.
 
     Two batches that differ in size and pixels must give the same graph. If they do not, the model
-    computes a part of its result from arrays, which Chainer does not record.
+    computes a part of its result from arrays, which Chainer does not record, or uses their size.
     """
     random = np.random.default_rng(0)
     graph, other = (

@@ -164,6 +164,7 @@ def test_all_unsupported_functions_are_named_at_once() -> None:
     [
         (lambda x: F.relu(x.array), "does not depend on its input"),
         (lambda x: F.relu(x) + x.array * 2, "different graphs"),
+        (lambda x: x * float(len(x)), "different graphs"),
         (lambda x: F.reshape(x, (-1,)), "Reshape of the batch axis"),
         (lambda x: F.concat((x, x), axis=0), "Concat over the batch axis"),
         (lambda x: F.split_axis(x, 3, axis=1)[1], "SplitAxis"),
