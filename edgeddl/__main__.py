@@ -36,6 +36,7 @@ COMMANDS = (
         "serve temperature, clock, throttling and power of this machine to Prometheus",
     ),
     ("report", "edgeddl.report.cli", "plot or compare runs"),
+    ("export", "edgeddl.export.cli", "write a trained model as ONNX, npz or safetensors"),
 )
 BENCHES = (
     (

@@ -31,6 +31,7 @@ SHELL_SCRIPTS = [
     "scripts/setup",
     "scripts/test",
     "scripts/test-aarch64",
+    "scripts/test-parity",
     "scripts/test-provision",
     "scripts/test-sanitizers",
     "scripts/test-tools",

@@ -1,0 +1,1 @@
+"""Writes a trained model for other programs: ONNX, npz of Chainer, safetensors."""

@@ -1,0 +1,1 @@
+"""Compares exported models with edgeddl, in an environment without edgeddl."""
