@@ -18,10 +18,15 @@ MODELS = {
 }
 # --stem: of the models that have a choice
 STEMS = ("cifar", "imagenet")
-# --dataset: functions that return a data.dataset.Source
+# --dataset: functions that turn a data.source.Request into a data.source.Source
 DATASETS = {
-    "cifar10": "edgeddl.data.dataset:describe_cifar10",
-    "shapes": "edgeddl.data.dataset:describe_shapes",
+    "cifar10": "edgeddl.data.cifar10:describe",
+    "shapes": "edgeddl.data.shapes:describe",
+}
+# --dataset PREFIX:PATH: likewise
+DATASET_PREFIXES = {
+    "folder": "edgeddl.data.own_pictures:describe_folder",
+    "pack": "edgeddl.data.own_pictures:describe_pack",
 }
 # --compression: subclasses of comm.policies.Policy
 POLICIES = {
