@@ -299,7 +299,9 @@ class TrainConfig:
         None, MODEL_AND_DATA, "evaluate on only the first N test images", **_COUNT
     )
     augment: bool = _option(
-        True, MODEL_AND_DATA, "augment training images with random crops and horizontal flips"
+        True,
+        MODEL_AND_DATA,
+        "augment training images: random crops and flips; for large ones also colour jitter",
     )
     cutout: int = _option(
         0,

@@ -11,7 +11,8 @@ from typing import Any
 
 from edgeddl.errors import ConfigError
 
-# --model: called with the number of classes, the name of the stem and a random generator
+# --model: called with the number of classes, the name of the stem, a random generator and the
+# channels of an image
 MODELS = {
     "resnet18": "edgeddl.models.resnet18:ResNet18",
     "resnet9": "edgeddl.models.resnet9:ResNet9",

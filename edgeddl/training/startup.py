@@ -147,7 +147,13 @@ def _load(
         )
     classes = len(dataset.classes)
     with stage(f"building model {config.model}"):
-        model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
+        model = build_model(
+            config.model,
+            stem=config.stem,
+            classes=classes,
+            seed=config.seed,
+            in_channels=dataset.image_shape[0],
+        )
         specs = observe_parameters(model, dataset.image_shape, classes)
     return dataset, model, specs, schedule
 

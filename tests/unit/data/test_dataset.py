@@ -28,6 +28,7 @@ def test_exports() -> None:
         "load_dataset",
         "normalise",
         "split_evenly",
+        "usual_augmentation",
     ]
     assert all(hasattr(edgeddl.data, name) for name in edgeddl.data.__all__)
 
