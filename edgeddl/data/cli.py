@@ -9,19 +9,23 @@ from typing import Any
 from edgeddl.config import FITS, data_folder, parse_image_size, parse_test_fraction
 from edgeddl.data.dataset import Dataset, load_dataset
 from edgeddl.data.fetch import fetch_cifar10
+from edgeddl.data.mnist import EDITIONS, fetch_edition
 from edgeddl.data.pack import CHANNELS, is_pack, open_pack
 from edgeddl.data.packing import PackOptions, pack_folder
+from edgeddl.errors import ConfigError
 from edgeddl.log import print_text
 from edgeddl.options import readable_errors
 
-FETCHABLE = ("cifar10",)
+FETCHABLE = ("cifar10", *EDITIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="action")
     fetch = actions.add_parser("fetch", help="download a data set, or continue a download")
     fetch.add_argument("dataset", choices=FETCHABLE)
-    fetch.add_argument("--url", help="mirror of the official archive; its checksum must match")
+    fetch.add_argument(
+        "--url", help="mirror of the official archive of cifar10; its checksum must match"
+    )
     fetch.set_defaults(action=fetch_data)
     check = actions.add_parser("check", help="read a data set or a pack and print its contents")
     check.add_argument("dataset", help=f"{', '.join(FETCHABLE)}, or the path of a pack")
@@ -87,8 +91,13 @@ def _add_pack(actions: Any) -> None:
 
 
 def fetch_data(options: argparse.Namespace) -> None:
+    folder = data_folder(options.data_dir)
+    if options.dataset in EDITIONS:
+        if options.url:
+            raise ConfigError(f"--url applies to cifar10, not to {options.dataset}")
+        return fetch_edition(options.dataset, folder)
     mirror = {"url": options.url} if options.url else {}
-    fetch_cifar10(data_folder(options.data_dir), **mirror)
+    fetch_cifar10(folder, **mirror)
 
 
 def check_data(options: argparse.Namespace) -> None:
