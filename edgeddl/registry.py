@@ -22,6 +22,7 @@ STEMS = ("cifar", "imagenet")
 # --dataset: functions that turn a data.source.Request into a data.source.Source
 DATASETS = {
     "cifar10": "edgeddl.data.cifar10:describe",
+    "cifar100": "edgeddl.data.cifar100:describe",
     "mnist": "edgeddl.data.mnist:describe_mnist",
     "fashion-mnist": "edgeddl.data.mnist:describe_fashion_mnist",
     "shapes": "edgeddl.data.shapes:describe",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeddl.config import FITS, data_folder, parse_image_size, parse_test_fraction
+from edgeddl.data.cifar100 import fetch_cifar100
 from edgeddl.data.dataset import Dataset, load_dataset
 from edgeddl.data.fetch import fetch_cifar10
 from edgeddl.data.mnist import EDITIONS, fetch_edition
@@ -16,7 +17,7 @@ from edgeddl.errors import ConfigError
 from edgeddl.log import print_text
 from edgeddl.options import readable_errors
 
-FETCHABLE = ("cifar10", *EDITIONS)
+FETCHABLE = ("cifar10", "cifar100", *EDITIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,9 +93,11 @@ def _add_pack(actions: Any) -> None:
 
 def fetch_data(options: argparse.Namespace) -> None:
     folder = data_folder(options.data_dir)
+    if options.url and options.dataset != "cifar10":
+        raise ConfigError(f"--url applies to cifar10, not to {options.dataset}")
+    if options.dataset == "cifar100":
+        return fetch_cifar100(folder)
     if options.dataset in EDITIONS:
-        if options.url:
-            raise ConfigError(f"--url applies to cifar10, not to {options.dataset}")
         return fetch_edition(options.dataset, folder)
     mirror = {"url": options.url} if options.url else {}
     fetch_cifar10(folder, **mirror)

@@ -80,7 +80,7 @@ def test_given_folder_is_the_only_one_looked_into(
 def test_unknown_name() -> None:
     with pytest.raises(DataError, match="unknown data set 'imagenet'") as caught:
         load_dataset("imagenet")
-    assert "cifar10, shapes" in str(caught.value)
+    assert "cifar10, cifar100, mnist, fashion-mnist, shapes" in str(caught.value)
 
 
 @pytest.mark.parametrize(
