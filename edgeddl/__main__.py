@@ -8,11 +8,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from edgeddl import hardware, log, machine
-from edgeddl.config import data_folder
 from edgeddl.errors import INTERRUPTED, EdgeddlError
 from edgeddl.options import SuggestingParser
 from edgeddl.table import render_facts
@@ -29,6 +27,7 @@ COMMANDS = (
         "edgeddl.inference.predict_cli",
         "classify pictures with a trained model: files, folders or a camera",
     ),
+    ("data", "edgeddl.data.cli", "download, check and pack data sets"),
     ("linpack", "edgeddl.linpack.cli", "measure how fast this machine or cluster computes"),
     (
         "exporter",
@@ -74,7 +73,6 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="describe this machine and this installation")
     info.add_argument("--json", action="store_true", help="print JSON instead of a table")
     info.set_defaults(run=print_info)
-    _add_data(commands.add_parser("data", help="download and check data sets"))
     bench = commands.add_parser("bench", help="run benchmarks on this cluster")
     _add_commands(bench.add_subparsers(required=True, metavar="what"), BENCHES, words)
     _add_commands(commands, COMMANDS, words)
@@ -91,23 +89,6 @@ def _add_commands(
             module = import_module(module_name)
             module.add_arguments(parser)
             parser.set_defaults(run=module.run)
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(required=True, metavar="action")
-    fetch = actions.add_parser("fetch", help="download a data set, or continue a download")
-    fetch.add_argument("--url", help="mirror of the official archive; its checksum must match")
-    fetch.set_defaults(run=fetch_data)
-    check = actions.add_parser("check", help="read a data set and print its contents")
-    check.set_defaults(run=check_data)
-    for action in (fetch, check):
-        action.add_argument("dataset", choices=("cifar10",))
-        action.add_argument(
-            "--data-dir",
-            type=Path,
-            metavar="DIR",
-            help="folder of the data set (default: $EDGEDDL_DATA, or else the cache folder)",
-        )
 
 
 def print_info(options: argparse.Namespace) -> None:
@@ -129,26 +110,6 @@ def print_info(options: argparse.Namespace) -> None:
     else:
         facts |= hardware.describe(sensors, memory)
         log.print_text(render_facts([(name, str(value)) for name, value in facts.items()]))
-
-
-def fetch_data(options: argparse.Namespace) -> None:
-    from edgeddl.data import fetch_cifar10
-
-    mirror = {"url": options.url} if options.url else {}
-    fetch_cifar10(data_folder(options.data_dir), **mirror)
-
-
-def check_data(options: argparse.Namespace) -> None:
-    from edgeddl.data import load_dataset
-
-    dataset = load_dataset(
-        options.dataset, data_dir=data_folder(options.data_dir), limit_train=None, limit_test=None
-    )
-    print(
-        f"{dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test images"
-        f" of {len(dataset.classes)} classes, fingerprint {dataset.fingerprint}, contents"
-        f" {'match the published checksums' if dataset.verified else 'not verified'}"
-    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ OPTIMIZATION = "optimisation"
 COMMUNICATION = "communication"
 RUN = "run and output"
 
+Fit = Literal["crop", "pad"]
+FITS: tuple[Fit, ...] = get_args(Fit)
 ScheduleKind = Literal["constant", "cosine", "step", "one-cycle"]
 ScalingRule = Literal["linear", "none"]
 
@@ -172,6 +174,40 @@ def _address(text: str) -> str:
     return text
 
 
+def parse_image_size(value: str | int) -> tuple[int, int]:
+    """Height and width from "64" (both) or "64x48" (width x height, as sizes are written)."""
+    try:
+        sides = [_number(int, 1, maximum=10_000)(side) for side in str(value).split("x")]
+    except ValueError:
+        sides = []
+    if len(sides) not in (1, 2):
+        raise ValueError("expected a size such as 64, or 64x48 (width x height)")
+    return sides[-1], sides[0]
+
+
+def _image_size(value: str | int) -> str:
+    parse_image_size(value)
+    return str(value)
+
+
+def parse_test_fraction(value: str | float) -> float:
+    """A number between 0 and 1."""
+    fraction = float(value)
+    if not 0 < fraction < 1:
+        raise ValueError("expected a number above 0 and below 1")
+    return fraction
+
+
+def _dataset(name: str) -> str:
+    """A known data set, a prefix with a path, the path of a pack, or the place of a callable."""
+    _prefix, colon, rest = name.partition(":")
+    if not (name in DATASETS or (colon and rest) or "/" in name):
+        raise ValueError(
+            f"expected {', '.join(DATASETS)}, folder:PATH, pack:PATH or package.module:callable"
+        )
+    return name
+
+
 def _fractions(value: Any) -> tuple[float, ...]:
     """Fractions of the run: "0.5,0.75" on the command line, [0.5, 0.75] in a file."""
     parts = value.split(",") if isinstance(value, str) else value
@@ -219,8 +255,34 @@ class TrainConfig:
     dataset: str = _option(
         "cifar10",
         MODEL_AND_DATA,
-        "data set to train on: cifar10, or shapes (generated images, no download needed)",
-        choices=tuple(DATASETS),
+        f"data set to train on: {', '.join(DATASETS)} (generated images, no download needed),"
+        " folder:PATH (your own pictures, one folder per class), pack:PATH (made by `edgeddl data"
+        " pack`) or package.module:callable",
+        type=_dataset,
+        metavar="NAME",
+    )
+    image_size: str | None = _option(
+        None,
+        MODEL_AND_DATA,
+        "size of the images of folder:PATH and shapes: N pixels, or width x height (default: 32"
+        " for shapes and for pictures up to 64 pixels, else 224)",
+        type=_image_size,
+        metavar="N|WxH",
+    )
+    fit: Fit = _option(
+        "crop",
+        MODEL_AND_DATA,
+        "how pictures of folder:PATH become --image-size: crop (remove edges) or pad (add black"
+        " borders)",
+        choices=FITS,
+    )
+    test_fraction: float = _option(
+        0.1,
+        MODEL_AND_DATA,
+        "part of the pictures of folder:PATH that is used for tests, if it has no folder test or"
+        " val",
+        type=parse_test_fraction,
+        metavar="X",
     )
     data_dir: Path | None = _option(
         None,
@@ -237,7 +299,9 @@ class TrainConfig:
         None, MODEL_AND_DATA, "evaluate on only the first N test images", **_COUNT
     )
     augment: bool = _option(
-        True, MODEL_AND_DATA, "augment training images with random crops and horizontal flips"
+        True,
+        MODEL_AND_DATA,
+        "augment training images: random crops and flips; for large ones also colour jitter",
     )
     cutout: int = _option(
         0,
@@ -463,6 +527,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not self.resume:
             raise ConfigError("--resume must be auto, never or a path, but is empty")
+        try:
+            _dataset(self.dataset)
+        except ValueError as error:
+            raise ConfigError(f"--dataset {self.dataset!r}: {error}") from None
         for option in fields(self):
             choices = option.metadata["argument"].get("choices")
             if choices and getattr(self, option.name) not in choices:

@@ -162,6 +162,8 @@ def _expected_kind(default: Any, argument: Mapping[str, Any]) -> tuple[str, Any]
     """The TOML type that an option expects: as text, and as Python types."""
     if isinstance(default, bool):
         return "true or false", bool
+    if argument.get("metavar") == "N|WxH":
+        return 'a number, or "WxH" in quotes', (int, str)
     if isinstance(default, str) or argument.get("metavar") in TEXTS:
         return "a string in quotes", str
     if isinstance(default, tuple):
@@ -191,11 +193,11 @@ def _add_argument(group: Any, option: Any) -> None:
         is_list = isinstance(option.default, tuple)
         text += f" (default: {','.join(map(str, option.default)) if is_list else option.default})"
     if "type" in argument:
-        argument["type"] = _readable_errors(argument["type"])
+        argument["type"] = readable_errors(argument["type"])
     group.add_argument(_flag(option.name), help=text.replace("%", "%%"), **argument)
 
 
-def _readable_errors(parse: Any) -> Any:
+def readable_errors(parse: Any) -> Any:
     """Wrap a parser: argparse shows the text of an ArgumentTypeError, but not of a ValueError."""
 
     def parse_argument(text: str) -> Any:

@@ -11,17 +11,26 @@ from typing import Any
 
 from edgeddl.errors import ConfigError
 
-# --model: called with the number of classes, the name of the stem and a random generator
+# --model: called with the number of classes, the name of the stem, a random generator and the
+# channels of an image
 MODELS = {
     "resnet18": "edgeddl.models.resnet18:ResNet18",
     "resnet9": "edgeddl.models.resnet9:ResNet9",
 }
 # --stem: of the models that have a choice
 STEMS = ("cifar", "imagenet")
-# --dataset: functions that return a data.dataset.Source
+# --dataset: functions that turn a data.source.Request into a data.source.Source
 DATASETS = {
-    "cifar10": "edgeddl.data.dataset:describe_cifar10",
-    "shapes": "edgeddl.data.dataset:describe_shapes",
+    "cifar10": "edgeddl.data.cifar10:describe",
+    "cifar100": "edgeddl.data.cifar100:describe",
+    "mnist": "edgeddl.data.mnist:describe_mnist",
+    "fashion-mnist": "edgeddl.data.mnist:describe_fashion_mnist",
+    "shapes": "edgeddl.data.shapes:describe",
+}
+# --dataset PREFIX:PATH: likewise
+DATASET_PREFIXES = {
+    "folder": "edgeddl.data.own_pictures:describe_folder",
+    "pack": "edgeddl.data.own_pictures:describe_pack",
 }
 # --compression: subclasses of comm.policies.Policy
 POLICIES = {

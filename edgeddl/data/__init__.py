@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeddl.data.augmentation import NO_AUGMENTATION, Augmentation
+from edgeddl.data.augmentation import NO_AUGMENTATION, Augmentation, usual_augmentation
 from edgeddl.data.dataset import Dataset, load_dataset
 from edgeddl.data.fetch import fetch_cifar10
 from edgeddl.data.images import ImageSet, normalise
@@ -23,4 +23,5 @@ __all__ = [
     "load_dataset",
     "normalise",
     "split_evenly",
+    "usual_augmentation",
 ]

@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from edgeddl.data.fetch import CIFAR10_BINARY, matches
 from edgeddl.data.images import Images, ImageSet, UInt8s
+from edgeddl.data.locations import default_data_dir
 from edgeddl.data.pickle_reader import read_pickled_dict
+from edgeddl.data.source import Request, Source
 from edgeddl.errors import DataError, shown
 
 CLASSES = (
@@ -112,6 +114,16 @@ def load_cifar10(search_folders: Sequence[Path], layout: Layout = OFFICIAL) -> I
     with _reporting_errors(path):
         verified = _read_batches(path, layout, train, test) or matches(path, CIFAR10_BINARY)
     return Images(train, test, verified)
+
+
+def describe(request: Request) -> Source:
+    request.check_size("cifar10", (_SIZE, _SIZE))
+
+    def load(train_count: int, test_count: int) -> Images:
+        train, test, verified = load_cifar10([request.data_dir or default_data_dir()])
+        return Images(train.first(train_count), test.first(test_count), verified)
+
+    return Source(CLASSES, MEAN, STD, OFFICIAL.train_count, OFFICIAL.test_count, load)
 
 
 def _allocate(count: int) -> ImageSet:

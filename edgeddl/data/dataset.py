@@ -1,20 +1,20 @@
-"""Data sets in memory, loaded by name."""
+"""Data sets, loaded by name."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from edgeddl import registry
-from edgeddl.data import cifar10, shapes
-from edgeddl.data.images import Float32s, Images, ImageSet, ImageShape
-from edgeddl.data.locations import default_data_dir
+from edgeddl.config import Fit
+from edgeddl.data.images import Float32s, ImageSet, ImageShape
+from edgeddl.data.own_pictures import describe_callable, describe_pack
+from edgeddl.data.source import Request, Source
 from edgeddl.errors import DataError
-from edgeddl.registry import DATASETS
+from edgeddl.registry import DATASET_PREFIXES, DATASETS
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,8 @@ class Dataset:
     mean, std: per channel over the training images, as fractions of 255. They are those of the
         whole data set even if limits select a part, so that limited runs normalise the same way.
     fingerprint: hash of the images and labels in use; ranks compare it.
-    verified: whether the files match published checksums or the images are generated.
+    verified: whether the files match their checksums or the images are generated.
+    fit: how pictures of another aspect ratio were brought to the images' size.
     """
 
     name: str
@@ -35,56 +36,12 @@ class Dataset:
     std: Float32s
     fingerprint: str
     verified: bool
+    fit: Fit = "crop"
 
     @property
     def image_shape(self) -> ImageShape:
         """Channels, height and width of an image."""
         return self.train.image_shape
-
-
-@dataclass(frozen=True)
-class Source:
-    """A data set and how to load it: `load(data_dir, train_count, test_count)`."""
-
-    classes: tuple[str, ...]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    train_count: int
-    test_count: int
-    load: Callable[[Path | None, int, int], Images]
-
-
-def _load_cifar10(data_dir: Path | None, train_count: int, test_count: int) -> Images:
-    folder = default_data_dir() if data_dir is None else data_dir
-    train, test, verified = cifar10.load_cifar10([folder])
-    return Images(train.first(train_count), test.first(test_count), verified)
-
-
-def _generate_shapes(data_dir: Path | None, train_count: int, test_count: int) -> Images:
-    train, test = shapes.generate("train", train_count), shapes.generate("test", test_count)
-    return Images(train, test, verified=True)
-
-
-def describe_cifar10() -> Source:
-    return Source(
-        classes=cifar10.CLASSES,
-        mean=cifar10.MEAN,
-        std=cifar10.STD,
-        train_count=cifar10.OFFICIAL.train_count,
-        test_count=cifar10.OFFICIAL.test_count,
-        load=_load_cifar10,
-    )
-
-
-def describe_shapes() -> Source:
-    return Source(
-        classes=shapes.CLASSES,
-        mean=shapes.MEAN,
-        std=shapes.STD,
-        train_count=shapes.COUNTS["train"],
-        test_count=shapes.COUNTS["test"],
-        load=_generate_shapes,
-    )
 
 
 def load_dataset(
@@ -93,12 +50,25 @@ def load_dataset(
     data_dir: Path | None = None,
     limit_train: int | None = None,
     limit_test: int | None = None,
+    image_size: tuple[int, int] | None = None,
+    fit: Fit = "crop",
+    test_fraction: float = 0.1,
 ) -> Dataset:
-    """Load a data set; limits select the first images only."""
-    source = _find_source(name)
-    train_count = _apply_limit(name, "--limit-train", limit_train, source.train_count)
-    test_count = _apply_limit(name, "--limit-test", limit_test, source.test_count)
-    train, test, verified = source.load(data_dir, train_count, test_count)
+    """Load a data set; limits select the first images only.
+
+    name: a known name, "folder:PATH", "pack:PATH", the path of a pack, or
+        "package.module:callable".
+    image_size: height and width, for data sets of any size.
+    """
+    source = _find_source(name, Request("", data_dir, image_size, fit, test_fraction))
+    train_count = _apply_limit(name, "--limit-train", limit_train, source, source.train_count)
+    test_count = _apply_limit(name, "--limit-test", limit_test, source, source.test_count)
+    train, test, verified = source.load(train_count, test_count)
+    if source.fingerprint is None:
+        fingerprint = compute_fingerprint(train, test)
+    else:
+        parts = f"{source.fingerprint}:{train_count}:{test_count}"
+        fingerprint = hashlib.sha256(parts.encode()).hexdigest()[:16]
     return Dataset(
         name=name,
         classes=source.classes,
@@ -106,23 +76,36 @@ def load_dataset(
         test=test,
         mean=np.array(source.mean, dtype=np.float32),
         std=np.array(source.std, dtype=np.float32),
-        fingerprint=compute_fingerprint(train, test),
+        fingerprint=fingerprint,
         verified=verified,
+        fit=source.fit,
     )
 
 
-def _find_source(name: str) -> Source:
-    if name not in DATASETS:
-        known = ", ".join(DATASETS)
-        raise DataError(f"unknown data set {name!r}", hint=f"choose one of: {known}")
-    return registry.load("dataset", DATASETS[name])()
+def _find_source(name: str, request: Request) -> Source:
+    prefix, colon, location = name.partition(":")
+    if name in DATASETS:
+        return registry.load("dataset", DATASETS[name])(request)
+    if colon and prefix in DATASET_PREFIXES:
+        describe = registry.load("dataset", DATASET_PREFIXES[prefix])
+        return describe(replace(request, location=location))
+    if colon:
+        return describe_callable(name, request)
+    if "/" in name:
+        return describe_pack(replace(request, location=name))
+    known = ", ".join(DATASETS)
+    raise DataError(
+        f"unknown data set {name!r}",
+        hint=f"choose one of: {known}, folder:PATH, pack:PATH, package.module:callable",
+    )
 
 
-def _apply_limit(name: str, what: str, limit: int | None, available: int) -> int:
+def _apply_limit(name: str, what: str, limit: int | None, source: Source, available: int) -> int:
     if limit is None:
         return available
-    if not 1 <= limit <= available:
-        raise DataError(f"{what} must be from 1 to {available:,} for {name}, not {limit:,}")
+    if limit < 1 or (limit > available and not source.generated):
+        allowed = "at least 1" if source.generated else f"from 1 to {available:,}"
+        raise DataError(f"{what} must be {allowed} for {name}, not {limit:,}")
     return limit
 
 

@@ -27,12 +27,21 @@ _HINT_RESUME = "run the same command again to resume the download"
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download, with its expected size and checksum."""
+    """A file to download, with its size and its SHA-256, or MD5 if only that is published."""
 
     name: str
     url: str
     size: int
-    sha256: str
+    sha256: str = ""
+    md5: str = ""
+
+    @property
+    def algorithm(self) -> str:
+        return "sha256" if self.sha256 else "md5"
+
+    @property
+    def checksum(self) -> str:
+        return self.sha256 or self.md5
 
 
 class Download:

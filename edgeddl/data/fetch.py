@@ -1,4 +1,4 @@
-"""Downloads CIFAR-10, resumes partial downloads and verifies the checksum."""
+"""Downloads data sets, resumes partial downloads and verifies the checksum."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ CIFAR10_BINARY = Archive(
     size=170_052_171,
     sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
+_NAMES = {"sha256": "SHA-256", "md5": "MD5"}
 
 
 def fetch_cifar10(
@@ -69,21 +70,22 @@ def fetch(
 
 def matches(path: Path, archive: Archive) -> bool:
     """Whether this is the published file; reads it only if the size matches."""
-    return path.stat().st_size == archive.size and _sha256(path) == archive.sha256
+    return path.stat().st_size == archive.size and _hash(path, archive) == archive.checksum
 
 
-def _sha256(path: Path) -> str:
+def _hash(path: Path, archive: Archive) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, archive.algorithm).hexdigest()
 
 
 def _verify(part: Path, archive: Archive) -> None:
     """Delete a complete but wrong file, because it cannot be resumed."""
-    found = _sha256(part)
-    if found != archive.sha256:
+    found = _hash(part, archive)
+    if found != archive.checksum:
         part.unlink()
         raise DataError(
-            f"{archive.url} sent a wrong file: expected SHA-256 {archive.sha256}, found {found}",
+            f"{archive.url} sent a wrong file: expected {_NAMES[archive.algorithm]}"
+            f" {archive.checksum}, found {found}",
             hint="the file was deleted; run the same command again, or use another network",
         )
 

@@ -34,6 +34,8 @@ class ImageSet:
         """The first images only; copied, so that the memory of the rest can be freed."""
         if count == len(self):
             return self
+        if isinstance(self.images, np.memmap):  # a copy would need memory
+            return ImageSet(self.images[:count], self.labels[:count])
         return ImageSet(self.images[:count].copy(), self.labels[:count].copy())
 
 

@@ -62,6 +62,7 @@ class TrainLoader:
         order of the epoch. The last step of an epoch takes the rest, in the same proportions.
     batch_size, accumulation: a rank's share is split into micro-batches of nearly equal size. Their
         number is the smallest that keeps them within batch_size, but at most `accumulation`.
+    threads: how many resize large images.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class TrainLoader:
         accumulation: int = 1,
         seed: int = 0,
         augmentation: Augmentation,
+        threads: int = 1,
     ) -> None:
         self._images = images
         self._rank = rank
@@ -84,7 +86,11 @@ class TrainLoader:
         self._seed = seed
         normaliser = Normaliser(mean, std, images.image_shape)
         self._augmenter = Augmenter(
-            augmentation, normaliser, seed=seed, capacity=min(batch_size, len(images))
+            augmentation,
+            normaliser,
+            seed=seed,
+            capacity=min(batch_size, len(images)),
+            threads=threads,
         )
         self._prefetcher: Prefetcher[StepBatch] | None = None
         self._prepared_from: tuple[int, int] | None = None
@@ -130,6 +136,7 @@ class TrainLoader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+        self._augmenter.close()
 
     def _prepare_from(self, epoch: int, first_image: int) -> None:
         if self._prepared_from != (epoch, first_image):

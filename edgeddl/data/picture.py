@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from edgeddl.config import Fit
 from edgeddl.data.images import UInt8s
 from edgeddl.errors import DataError
 
-Fit = Literal["crop", "pad"]
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 # A file of some kilobytes can describe a picture that needs gigabytes (a decompression bomb).

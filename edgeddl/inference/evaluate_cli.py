@@ -12,7 +12,7 @@ from edgeddl.atomic_file import check_output_path, replacing, write_json
 from edgeddl.comm.agreement import check_agreement, run_as_rank, together
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.connect import connect
-from edgeddl.config import data_folder
+from edgeddl.config import TrainConfig, data_folder
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
 from edgeddl.inference.evaluation import Result, evaluate, label_numbers
@@ -78,8 +78,15 @@ def _load_data(options: argparse.Namespace, trained: TrainedModel) -> tuple[Data
     folder = options.data_dir
     if folder is None and name == of_run.get("dataset") and of_run.get("data_dir"):
         folder = Path(of_run["data_dir"])
+    _, height, width = trained.image_shape
     dataset = load_dataset(
-        name, data_dir=data_folder(folder), limit_train=1, limit_test=options.limit_test
+        name,
+        data_dir=data_folder(folder),
+        limit_train=1,
+        limit_test=options.limit_test,
+        image_size=(height, width),
+        fit=trained.fit,
+        test_fraction=of_run.get("test_fraction", TrainConfig.test_fraction),
     )
     if dataset.image_shape != trained.image_shape:
         shapes = (" x ".join(map(str, one)) for one in (dataset.image_shape, trained.image_shape))

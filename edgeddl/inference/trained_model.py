@@ -13,6 +13,7 @@ from edgeddl.chainer_compat import F, chainer
 from edgeddl.comm.agreement import together
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.local import SingleCommunicator
+from edgeddl.config import Fit
 from edgeddl.data import normalise
 from edgeddl.data.images import Float32s, ImageShape, UInt8s
 from edgeddl.errors import CheckpointError, ConfigError
@@ -65,7 +66,7 @@ class TrainedModel:
         return self.description.std
 
     @property
-    def fit(self) -> str:
+    def fit(self) -> Fit:
         return self.description.fit
 
     def read_picture(self, source: Path | bytes | BinaryIO) -> UInt8s:
@@ -73,7 +74,7 @@ class TrainedModel:
         from edgeddl.data.picture import decode  # imports Pillow, which arrays do not need
 
         channels, height, width = self.image_shape
-        return decode(source, (height, width), "pad" if self.fit == "pad" else "crop", channels)
+        return decode(source, (height, width), self.fit, channels)
 
     def logits(self, images: UInt8s) -> Float32s:
         """Scores (n, classes) of images (n, height, width, channels) of type uint8."""

@@ -18,15 +18,18 @@ from edgeddl.registry import MODELS, load
 __all__ = ["build_model", "count_macs", "find_model", "is_frozen"]
 
 
-def build_model(name: str, *, stem: str = "cifar", classes: int = 10, seed: int = 0) -> Any:
+def build_model(
+    name: str, *, stem: str = "cifar", classes: int = 10, seed: int = 0, in_channels: int = 3
+) -> Any:
     """A chainer.Chain whose forward(x) returns logits; equal seeds give equal parameters.
 
-    A user's own callable is called with `classes` only and handles its own seed.
+    A user's own callable is called with `classes`, and with `in_channels` if it has such an
+    argument; it handles its own seed.
     """
     make = find_model(name)
     if ":" in name:
-        return _build_own(name, make, classes)
-    return make(classes, stem, np.random.default_rng(seed))
+        return _build_own(name, make, classes, in_channels)
+    return make(classes, stem, np.random.default_rng(seed), in_channels)
 
 
 def find_model(name: str) -> Callable[..., Any]:
@@ -42,13 +45,15 @@ def find_model(name: str) -> Callable[..., Any]:
     return load("model", MODELS.get(name, name))
 
 
-def _build_own(name: str, make: Callable[..., Any], classes: int) -> Any:
+def _build_own(name: str, make: Callable[..., Any], classes: int, in_channels: int) -> Any:
+    signature = inspect.signature(make)
+    channels = {"in_channels": in_channels} if "in_channels" in signature.parameters else {}
     try:
-        inspect.signature(make).bind(classes=classes)
+        signature.bind(classes=classes, **channels)
     except TypeError as error:
         problem = f"cannot be called with classes={classes}: {error}"
         raise ConfigError(f"model {name}: {problem}") from error
-    model = make(classes=classes)
+    model = make(classes=classes, **channels)
     if not isinstance(model, chainer.Link):
         raise ConfigError(f"model {name}: returned {type(model).__name__}, not a chainer.Chain")
     return model

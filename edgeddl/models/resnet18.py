@@ -38,13 +38,16 @@ class BasicBlock(DirectCall, chainer.Chain):
 class ResNet18(chainer.Chain):
     """A stem, four stages of two blocks, the mean over the pixels, one linear layer."""
 
-    def __init__(self, classes: int, stem: str, rng: np.random.Generator) -> None:
+    def __init__(
+        self, classes: int, stem: str, rng: np.random.Generator, in_channels: int = 3
+    ) -> None:
         super().__init__()
         if stem not in STEMS:
             raise ConfigError(f"resnet18 has the stems {' and '.join(STEMS)}, not {stem!r}")
         self.pools = stem == "imagenet"
         with self.init_scope():
-            self.stem = ConvolutionBN(3, 64, *((7, 2) if self.pools else (3, 1)), rng=rng)
+            window = (7, 2) if self.pools else (3, 1)
+            self.stem = ConvolutionBN(in_channels, 64, *window, rng=rng)
             self.stage1 = _stage(64, 64, 1, rng)
             self.stage2 = _stage(64, 128, 2, rng)
             self.stage3 = _stage(128, 256, 2, rng)

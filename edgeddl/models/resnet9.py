@@ -37,12 +37,14 @@ class Residual(chainer.Chain):
 class ResNet9(chainer.Chain):
     """Four convolutions with max pooling between them, and two residual blocks."""
 
-    def __init__(self, classes: int, stem: str, rng: np.random.Generator) -> None:
+    def __init__(
+        self, classes: int, stem: str, rng: np.random.Generator, in_channels: int = 3
+    ) -> None:
         super().__init__()
         if stem != "cifar":
             raise ConfigError(f"resnet9 has only the stem cifar, not {stem!r}")
         with self.init_scope():
-            self.stem = ConvolutionBN(3, 32, 3, rng=rng)
+            self.stem = ConvolutionBN(in_channels, 32, 3, rng=rng)
             self.layer1 = ConvolutionBN(32, 64, 3, rng=rng)
             self.residual1 = Residual(64, rng)
             self.layer2 = ConvolutionBN(64, 128, 3, rng=rng)

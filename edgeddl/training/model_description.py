@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from edgeddl.config import TrainConfig
+from edgeddl.config import FITS, Fit, TrainConfig
 from edgeddl.data import Dataset, cifar10, shapes
 from edgeddl.data.images import Float32s, ImageShape
 from edgeddl.errors import CheckpointError, shown
 
 KEY = "model"  # in the description of a checkpoint
-FITS = ("crop", "pad")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class ModelDescription:
     image_shape: ImageShape
     mean: Float32s
     std: Float32s
-    fit: str = "crop"
+    fit: Fit = "crop"
 
     @classmethod
     def of_run(cls, config: TrainConfig, dataset: Dataset) -> ModelDescription:
@@ -43,6 +42,7 @@ class ModelDescription:
             dataset.image_shape,
             dataset.mean,
             dataset.std,
+            dataset.fit,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def read_model_description(meta: Mapping[str, Any], origin: str) -> ModelDescrip
 def _arguments(content: Mapping[str, Any]) -> dict[str, Any]:
     channels, height, width = map(int, content["image_shape"])
     return {
-        **{name: str(content[name]) for name in ("name", "stem", "fit")},
+        **{name: content[name] for name in ("name", "stem", "fit")},
         "classes": tuple(map(str, content["classes"])),
         "image_shape": (channels, height, width),
         "mean": np.array(content["mean"], np.float32),

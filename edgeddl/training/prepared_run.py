@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from edgeddl import machine
 from edgeddl.chainer_compat import chainer
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.exchange import GradientExchange
 from edgeddl.comm.local_steps import steps_to_round_end
 from edgeddl.config import TrainConfig
-from edgeddl.data import NO_AUGMENTATION, Augmentation, Dataset, TrainLoader
+from edgeddl.data import NO_AUGMENTATION, Dataset, TrainLoader, usual_augmentation
 from edgeddl.optimizers import MomentumSGD
 from edgeddl.training.memory import MemoryPrediction
 from edgeddl.training.run_folder import RunFolder
@@ -75,7 +76,8 @@ class PreparedRun:
     def make_loader(self) -> TrainLoader:
         """This rank's training images, in the order that follows from the seed."""
         config = self.config
-        augmentation = Augmentation() if config.augment else NO_AUGMENTATION
+        usual = usual_augmentation(self.dataset.image_shape)
+        augmentation = usual if config.augment else NO_AUGMENTATION
         return TrainLoader(
             self.dataset.train,
             self.dataset.mean,
@@ -86,4 +88,5 @@ class PreparedRun:
             accumulation=config.accumulation,
             seed=config.seed,
             augmentation=replace(augmentation, cutout=config.cutout),
+            threads=config.threads or machine.default_threads(),
         )

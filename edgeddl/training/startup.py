@@ -15,7 +15,7 @@ from edgeddl.comm.communicator import Communicator
 from edgeddl.comm.make_exchange import bucket_bytes, check_exchange_options, make_exchange
 from edgeddl.comm.parameter_agreement import check_parameters
 from edgeddl.comm.policies import find_policy
-from edgeddl.config import TrainConfig, data_folder, kernel_choice
+from edgeddl.config import TrainConfig, data_folder, kernel_choice, parse_image_size
 from edgeddl.data import Dataset, load_dataset
 from edgeddl.errors import ConfigError
 from edgeddl.log import logger
@@ -138,6 +138,9 @@ def _load(
             data_dir=data_folder(config.data_dir),
             limit_train=config.limit_train,
             limit_test=config.limit_test,
+            image_size=parse_image_size(config.image_size) if config.image_size else None,
+            fit=config.fit,
+            test_fraction=config.test_fraction,
         )
     if config.cutout > min(dataset.image_shape[1:]):
         _, height, width = dataset.image_shape
@@ -146,7 +149,13 @@ def _load(
         )
     classes = len(dataset.classes)
     with stage(f"building model {config.model}"):
-        model = build_model(config.model, stem=config.stem, classes=classes, seed=config.seed)
+        model = build_model(
+            config.model,
+            stem=config.stem,
+            classes=classes,
+            seed=config.seed,
+            in_channels=dataset.image_shape[0],
+        )
         specs = observe_parameters(model, dataset.image_shape, classes)
     return dataset, model, specs, schedule
 

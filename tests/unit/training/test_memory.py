@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from edgeddl.comm.arena import Arena
 from edgeddl.comm.bucket import plan_buckets
 from edgeddl.config import TrainConfig
+from edgeddl.data.pack import images_name, labels_name, write_index
 from edgeddl.models import build_model
 from edgeddl.training.memory import REFUSAL_MARGIN, WARNING_MARGIN, MemoryPrediction, smaller_batch
 from edgeddl.training.parameters import move_parameters, observe_parameters
@@ -112,13 +114,18 @@ def _remove(cgroup: Path) -> None:
 
 
 def train_within(cgroup: Path, run_folder: Path, *options: str) -> tuple[int, str]:
-    command = f"echo $$ > {cgroup}/cgroup.procs; exec {sys.executable} -m edgeddl.train {TRAIN}"
+    words = [*TRAIN.split(), "--run-dir", str(run_folder), *options]
+    return run_within(cgroup, "-m", "edgeddl.train", *words)
+
+
+def run_within(cgroup: Path, *words: str) -> tuple[int, str]:
+    command = f"echo $$ > {cgroup}/cgroup.procs; exec {sys.executable}"
     run = subprocess.run(
-        ["sh", "-c", f'{command} "$@"', "sh", "--run-dir", str(run_folder), *options],
+        ["sh", "-c", f'{command} "$@"', "sh", *words],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     return run.returncode, run.stderr
 
@@ -137,3 +144,39 @@ def test_an_oom_kill_is_reported_as_such(memory_cgroup: Path, tmp_path: Path) ->
     assert "warning: --batch-size 256 may not fit" in errors
     assert "rank 0 on" in errors
     assert "was killed: the kernel ran out of memory" in errors
+
+
+def write_large_pack(folder: Path, count: int, side: int = 96) -> Path:
+    """A pack of random images, most of them copies of each other."""
+    folder.mkdir()
+    block = np.random.default_rng(0).integers(0, 256, (100, side, side, 3), np.uint8).tobytes()
+    counts = {"train": count, "test": 100}
+    for split, images in counts.items():
+        (folder / images_name(split)).write_bytes(block * (images // 100))
+        (folder / labels_name(split)).write_bytes((np.arange(images) % 2).astype("<i4").tobytes())
+    index = {"classes": ["a", "b"], "image_shape": [3, side, side], "counts": counts}
+    index |= {"mean": [0.5] * 3, "std": [0.25] * 3, "fit": "crop", "skipped": 0, "source": ""}
+    write_index(folder, index)
+    drop_cache(folder / images_name("train"))
+    return folder
+
+
+def drop_cache(file: Path) -> None:
+    """Cached pages would count towards the limit of this process, not of the one that reads."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def test_a_pack_may_be_larger_than_the_memory(memory_cgroup: Path, tmp_path: Path) -> None:
+    """The page cache counts towards the limit, but the kernel can evict it."""
+    pack = write_large_pack(tmp_path / "pack", 12_000)
+    assert (pack / images_name("train")).stat().st_size > 1.3 * LIMIT_BYTES
+    load = "from edgeddl.data import load_dataset as load; load({!r}).train.images.copy()"
+    assert run_within(memory_cgroup, "-c", load.format(f"pack:{pack}"))[0] == -9
+    drop_cache(pack / images_name("train"))
+    words = ["--model", "tests.models:TinyNet", "--dataset", f"pack:{pack}", "--epochs", "1"]
+    words += ["--no-augment", "--batch-size", "16", "--limit-train", "12000", "--limit-test", "100"]
+    code, errors = train_within(memory_cgroup, tmp_path / "run", *words)
+    assert code == 0, errors
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["images"] == 12_000
