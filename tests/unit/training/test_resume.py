@@ -160,7 +160,7 @@ def test_every_option_is_decided_about() -> None:
         "model", "stem", "dataset", "limit_train", "limit_test", "augment", "cutout", "batch_size",
         "accumulation", "lr", "lr_scaling", "schedule", "warmup_epochs", "step_at", "step_factor",
         "momentum", "nesterov", "weight_decay", "label_smoothing", "seed", "local_steps",
-        "init_from",
+        "init_from", "image_size", "fit", "test_fraction",
     }  # fmt: skip
     assert {*START_OPTIONS, *CHANGEABLE_OPTIONS} <= TrainConfig().to_json().keys()
 
