@@ -21,7 +21,7 @@ from edgeddl.data.pickle_reader import read_pickled_dict
 from edgeddl.data.source import Request, Source
 from edgeddl.errors import DataError
 
-# The MD5 is published on the official site and by torchvision (torchvision/datasets/cifar.py).
+# The MD5 is from torchvision (torchvision/datasets/cifar.py).
 ARCHIVE = Archive(
     name="cifar-100-python.tar.gz",
     url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",

@@ -131,5 +131,5 @@ def _print_contents(dataset: Dataset) -> None:
         f"{dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test images"
         f" of {len(dataset.classes)} classes, {width} x {height} pixels, {channels} channels,"
         f" fingerprint {dataset.fingerprint}, contents"
-        f" {'match the published checksums' if dataset.verified else 'not verified'}"
+        f" {'match their checksums' if dataset.verified else 'not verified'}"
     )

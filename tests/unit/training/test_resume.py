@@ -133,6 +133,7 @@ def test_options_of_another_version_are_no_obstacle() -> None:
     [
         ("model", NORMALISED), ("model", "resnet9"), ("stem", "imagenet"), ("dataset", "cifar10"),
         ("limit_train", 50), ("limit_test", 20), ("augment", False), ("cutout", 4),
+        ("image_size", "48"), ("fit", "pad"), ("test_fraction", 0.2),
         ("batch_size", 4), ("accumulation", 2), ("lr", 0.07), ("lr_scaling", "none"),
         ("schedule", "constant"), ("warmup_epochs", 1.0), ("momentum", 0.5), ("nesterov", True),
         ("weight_decay", 0.0), ("label_smoothing", 0.1), ("seed", 1), ("local_steps", 2),
