@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import posixpath
@@ -141,14 +142,9 @@ def _copy(board: Board, pack: LocalPack, name: str, folder: str) -> None:
     except (OSError, EOFError, paramiko.SSHException) as error:
         raise BoardError(f"copying {name} to {folder} failed: {error}") from None
     finally:
-        _remove(sftp, source)
-
-
-def _remove(sftp: paramiko.SFTPClient, path: str) -> None:
-    try:
-        sftp.remove(path)
-    except (OSError, EOFError, paramiko.SSHException):
-        pass  # renamed, or the connection is lost
+        # fails if the file was renamed or the connection is lost
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            sftp.remove(source)
 
 
 def render(outcomes: Sequence[Outcome[Copied]]) -> str:
