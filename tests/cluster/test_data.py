@@ -81,15 +81,18 @@ def test_ansible_copies_only_differences(fab: Fab, pack: Path) -> None:
         "python_env_data": "/run/ansible-packs",
     }
 
-    def changed() -> list[int]:
+    def changed(*words: str) -> list[int]:
         outcome = play(
-            site("site"), inventory=fab.inventory, words=["--tags", "data"], variables=variables
+            site("site"),
+            inventory=fab.inventory,
+            words=["--tags", "data", *words],
+            variables=variables,
         )
         assert outcome.code == 0, outcome.output
         counts = outcome.counts()
         return [counts[fab.emulator.node(number)]["changed"] for number in (1, 2, 3)]
 
-    assert changed() == [2, 2, 2]  # the folder, the files
+    assert changed("--check") == changed() == [2, 2, 2]  # the folder, the files
     there = f"/run/ansible-packs/{NAME}"
     assert "match" in fab.emulator.on(3, "edgeddl", "data", "check", there)
     assert changed() == [0, 0, 0]
