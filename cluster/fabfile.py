@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from invoke import Collection
 
-from cluster.tasks import deployment, fetch, linpack, power, run_command, status, training
+from cluster.tasks import data, deployment, fetch, linpack, power, run_command, status, training
 
 namespace = Collection(
     status.status,
     deployment.deploy,
     linpack.linpack,
+    data.data,
     training.train,
     training.logs,
     training.stop,
