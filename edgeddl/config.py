@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -36,6 +37,8 @@ LOCAL_OPTIONS = (
     "progress",
     "resume",
     "init_from",
+    "tensorboard",
+    "mlflow",
     "metrics_address",
 )
 
@@ -52,6 +55,9 @@ START_OPTIONS = (
     "timeline",
     "timeline_steps",
     "progress",
+    "extension",
+    "tensorboard",
+    "mlflow",
     "metrics_port",
     "metrics_address",
     "stall_warning_seconds",
@@ -234,6 +240,20 @@ def _policy(name: str) -> str:
     if name not in POLICIES and ":" not in name:
         raise ValueError(f"expected {', '.join(POLICIES)}, or package.module:Policy")
     return name
+
+
+def _extension(value: str | Sequence[str]) -> tuple[str, ...]:
+    """One place on the command line, a list of them in a file."""
+    places = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(place, str) and ":" in place for place in places):
+        raise ValueError("expected package.module:callable")
+    return places
+
+
+def _uri(text: str) -> str:
+    if not text:  # MLflow would use its default, a file in the current folder
+        raise ValueError("expected the address of a server, or sqlite:///FILE.db")
+    return text
 
 
 @dataclass(frozen=True)
@@ -506,6 +526,30 @@ class TrainConfig:
         RUN,
         "how rank 0 shows progress: bar, lines, none, or auto (bar on a terminal, lines in a log)",
         choices=("auto", "bar", "lines", "none"),
+    )
+    extension: Sequence[str] = _option(
+        (),
+        RUN,
+        "call your own code after every step and epoch; the callable returns an Extension; may be"
+        " given several times",
+        type=_extension,
+        action="extend",
+        metavar="package.module:callable",
+    )
+    tensorboard: Path | None = _option(
+        None,
+        RUN,
+        "write losses, accuracy and speed to this folder for TensorBoard",
+        type=_path,
+        metavar="DIR",
+    )
+    mlflow: str | None = _option(
+        None,
+        RUN,
+        "record options, losses, accuracy and speed in MLflow: address of a tracking server, or"
+        " sqlite:///FILE.db",
+        type=_uri,
+        metavar="URI",
     )
     metrics_port: int | None = _option(
         None,

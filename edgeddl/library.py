@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,13 @@ from edgeddl import log, machine
 from edgeddl.config import TrainConfig
 from edgeddl.errors import ConfigError
 from edgeddl.options import check_options
+from edgeddl.registry import check_extension
 from edgeddl.training.stop import StopRequest
 
 if TYPE_CHECKING:
     from edgeddl.comm.communicator import Communicator
     from edgeddl.inference import TrainedModel
+    from edgeddl.training.loop import Extension
     from edgeddl.training.runner import Outcome
 
 
@@ -54,12 +56,15 @@ class Run:
 def train(
     model: str | Callable[..., Any] = "resnet18",
     dataset: str | Callable[..., Any] = "cifar10",
+    *,
+    extensions: Sequence[Extension] = (),
     **options: Any,
 ) -> Run:
     """Train a model on a data set; the options are those of `edgeddl train`, as batch_size=32.
 
     model, dataset: names, or "package.module:callable", or the callable itself, which must be
         importable by its name.
+    extensions: called after steps and epochs, besides those of the option `extension`.
 
     Under mpirun the call is collective. Ctrl-C ends the run after a step, with a checkpoint. An
     error that occurs on one rank only ends the job.
@@ -67,6 +72,8 @@ def train(
     words = {"model": _place(model), "dataset": _place(dataset), **options}
     given = check_options("edgeddl.train", words)
     config = TrainConfig(**given)
+    for extension in extensions:
+        check_extension(repr(extension), extension)
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)  # before NumPy is imported, if it is not yet
     if not log.logger.handlers:
@@ -76,7 +83,7 @@ def train(
     communicator = connect()
     log.set_rank(communicator.rank, communicator.size, communicator.host)
     try:
-        outcome = train_as_rank(config, given, threads, communicator)
+        outcome = train_as_rank(config, given, threads, communicator, extensions)
     except BaseException as error:
         if communicator.size > 1 and not getattr(error, "on_all_ranks", False):
             log.logger.error("ended by an exception\n%s", traceback.format_exc())
@@ -86,7 +93,11 @@ def train(
 
 
 def train_as_rank(
-    config: TrainConfig, given: Collection[str], threads: int, communicator: Communicator
+    config: TrainConfig,
+    given: Collection[str],
+    threads: int,
+    communicator: Communicator,
+    extensions: Sequence[Extension] = (),
 ) -> Outcome:
     """Train with a watchdog, stop on signals, and close the communicator."""
     from edgeddl.comm.watchdog import watching
@@ -100,7 +111,9 @@ def train_as_rank(
         timeout_seconds=config.stall_timeout_seconds,
     )
     with stop.listening() if in_main else contextlib.nullcontext(), watched as communicator:
-        outcome = run_training(config, communicator, given=given, threads=threads, stop=stop)
+        outcome = run_training(
+            config, communicator, given=given, threads=threads, stop=stop, extensions=extensions
+        )
         communicator.close()
     return outcome
 

@@ -18,7 +18,7 @@ from edgeddl.errors import ConfigError, shown
 LARGEST_FILE_BYTES = 2**16
 LONGEST_LINE_BYTES = 1000
 # Metavariables of options without a default whose values are text.
-TEXTS = ("DIR", "PATH", "FILE.json", "ADDRESS")
+TEXTS = ("DIR", "PATH", "FILE.json", "ADDRESS", "URI")
 
 
 def parse_train_options(arguments: Sequence[str]) -> TrainConfig:
@@ -166,6 +166,8 @@ def _expected_kind(default: Any, argument: Mapping[str, Any]) -> tuple[str, Any]
         return 'a number, or "WxH" in quotes', (int, str)
     if isinstance(default, str) or argument.get("metavar") in TEXTS:
         return "a string in quotes", str
+    if default == ():
+        return f'strings in brackets, such as ["{argument["metavar"]}"]', list
     if isinstance(default, tuple):
         return f"numbers in brackets, such as {list(default)}", list
     return "a number", (int, float)
@@ -189,7 +191,7 @@ def _add_argument(group: Any, option: Any) -> None:
     if isinstance(option.default, bool):
         argument["action"] = argparse.BooleanOptionalAction
         text += f" (default: {'yes' if option.default else 'no'})"
-    elif option.default is not None:
+    elif option.default not in (None, ()):
         is_list = isinstance(option.default, tuple)
         text += f" (default: {','.join(map(str, option.default)) if is_list else option.default})"
     if "type" in argument:

@@ -47,6 +47,9 @@ EXCHANGES = {
 # sleeps; Open MPI's algorithm with its own busy waiting
 ALGORITHMS = ("ring", "mpi", "stock")
 
+# of an extension (training.loop.Extension)
+EXTENSION_METHODS = ("on_step", "on_epoch", "on_pause")
+
 
 def load(what: str, place: str) -> Any:
     """Import "package.module:attribute"; `what` names the option in errors."""
@@ -67,3 +70,13 @@ def load(what: str, place: str) -> Any:
         problem = "is not callable" if hasattr(module, attribute) else "does not exist"
         raise ConfigError(f"{what} {place}: {attribute!r} in module {module_name} {problem}")
     return found
+
+
+def check_extension(name: str, extension: object) -> None:
+    """Raise unless this is an Extension (training.loop)."""
+    missing = [method for method in EXTENSION_METHODS if not hasattr(extension, method)]
+    if missing:
+        raise ConfigError(
+            f"extension {name}: {type(extension).__name__} has no method {', '.join(missing)}",
+            hint=f"an extension has the methods {', '.join(EXTENSION_METHODS)}",
+        )

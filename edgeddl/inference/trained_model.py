@@ -137,7 +137,12 @@ def _build(
 ) -> TrainedModel:
     description = read_model_description(meta, str(origin))
     classes = len(description.classes)
-    model = build_model(description.name, stem=description.stem, classes=classes)
+    model = build_model(
+        description.name,
+        stem=description.stem,
+        classes=classes,
+        in_channels=description.image_shape[0],
+    )
     # initialises parameters without a shape
     logits = _forward(model, np.zeros((1, *description.image_shape), np.float32))
     if logits.shape != (1, classes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from edgeddl.training.extensions.balancing import make_balancing
 from edgeddl.training.extensions.checkpointing import make_checkpointing
 from edgeddl.training.extensions.events import recording_events
 from edgeddl.training.extensions.metering import metering
+from edgeddl.training.extensions.own import using_own
 from edgeddl.training.extensions.progress import make_progress
 from edgeddl.training.extensions.timeline import make_timeline
 from edgeddl.training.forecast import (
@@ -64,6 +65,7 @@ def run_training(
     given: Collection[str] | None = None,
     threads: int = 1,
     stop: StopRequest | None = None,
+    extensions: Sequence[Extension] = (),
 ) -> Outcome:
     """Train as configured, on all ranks together. `threads` is only reported.
 
@@ -87,7 +89,7 @@ def run_training(
         log_file.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {banner}")
         if run.folder is not None:
             log.print_text(banner)
-        return _train(run, ranks, stop or StopRequest())
+        return _train(run, ranks, stop or StopRequest(), extensions)
 
 
 def _repeat_summary(run: PreparedRun) -> dict[str, Any] | None:
@@ -111,7 +113,12 @@ def _shared_folder(run: PreparedRun) -> RunFolder:
     return run.communicator.allgather(run.folder)[0]
 
 
-def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopRequest) -> Outcome:
+def _train(
+    run: PreparedRun,
+    ranks: list[tuple[str, str, int]],
+    stop: StopRequest,
+    given_extensions: Sequence[Extension],
+) -> Outcome:
     folder = _shared_folder(run).path
     with closing(run.exchange) as exchange, closing(VitalsSampler()) as vitals:
         exchange.open()
@@ -125,6 +132,7 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
             metering(run, checkpointing) as meter,
             run.make_loader() as loader,
             recording_events(run, ranks, checkpointing) as events,
+            using_own(run, given_extensions) as own,
         ):
             extensions = [
                 *([timeline] if timeline else []),
@@ -133,6 +141,7 @@ def _train(run: PreparedRun, ranks: list[tuple[str, str, int]], stop: StopReques
                 checkpointing,
                 *([events] if events else []),
                 *([meter] if meter else []),
+                *own,
             ]
             make_clock = timeline.clock if timeline else StepClock
             loop = _make_loop(run, updater, loader, extensions, stop, make_clock)

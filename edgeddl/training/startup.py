@@ -28,6 +28,8 @@ from edgeddl.training.checkpoint import (
     CheckpointStore,
     read_checkpoint,
 )
+from edgeddl.training.extensions.own import find_makers
+from edgeddl.training.extensions.trackers import check_trackers
 from edgeddl.training.memory import check_memory
 from edgeddl.training.model_description import ModelDescription
 from edgeddl.training.parameters import (
@@ -131,6 +133,7 @@ def _load(
     check_exchange_options(config)
     check_balance(config.balance, ranks)
     find_model(config.model)
+    find_makers(config.extension)
     schedule = _plan_schedule(config, peak)
     with stage(f"loading data set {config.dataset}"):
         dataset = load_dataset(
@@ -212,6 +215,7 @@ def _open_folder(
     """
     if communicator.rank != 0:
         return None, None, None
+    check_trackers(config)
     for option, path in (("--summary", config.summary), ("--timeline", config.timeline)):
         if path is not None:
             check_not_of_a_run(option, path)
